@@ -22,7 +22,16 @@ const PACKAGE_EDGES: &[(&str, &str)] = &[
     ("record", "trace-format"),
     ("record-ebpf", "trace-format"),
     ("record-preload", "trace-format"),
+    ("output", "trace-format"),
+    ("intervals", "trace-format"),
+    ("intervals", "output"),
+    ("tables", "trace-format"),
+    ("tables", "output"),
+    ("tables", "intervals"),
     ("analyze", "trace-format"),
+    ("analyze", "output"),
+    ("analyze", "intervals"),
+    ("analyze", "tables"),
     ("xtask", "trace-format"),
 ];
 
@@ -34,7 +43,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("blazesym", &["record"]),
     ("btf-rs", &["record"]),
     ("seccompiler", &["record"]),
-    ("polars", &["analyze"]),
+    ("polars", &["tables"]),
     ("plotters", &["analyze"]),
     ("resvg", &["analyze"]),
     ("inferno", &["analyze"]),
@@ -49,6 +58,7 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
     ("record-ebpf", &["record", "analyze", "klock"]),
     ("record-preload", &["record", "analyze", "klock", "aya", "polars", "clap"]),
     ("record", &["analyze", "klock", "polars", "plotters", "clap"]),
+    ("intervals", &["polars", "plotters"]),
     ("analyze", &["record", "klock", "aya", "blazesym", "clap"]),
 ];
 

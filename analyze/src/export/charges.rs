@@ -6,9 +6,9 @@
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
-use crate::items::{Item, Share, Wait};
+use intervals::items::{Item, Share, Wait};
 
-/// The party that is charged for a part of a wait, see [`blame::Charged`](crate::tables::blame::Charged).
+/// The party that is charged for a part of a wait, see [`blame::Charged`](tables::blame::Charged).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Payee {
     /// A recorded hold.

@@ -13,13 +13,12 @@ use super::{
     run::{Exporter, ONE_CLOCK},
     stacks::Stacks,
 };
-use crate::{
-    error::AnalyzeError,
+use intervals::{
     input::Input,
     input::trust::Trust,
     items::{Hold, Item, Wait},
-    output::units,
 };
+use output::{error::AnalyzeError, units};
 
 mod markers;
 mod profile;

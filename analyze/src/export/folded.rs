@@ -17,13 +17,13 @@ use super::{
     run::Exporter,
     stacks::{Stacks, is_kernel},
 };
-use crate::{
-    error::AnalyzeError,
-    input::Input,
-    input::names::{self, Names, UNKNOWN, printable},
+use intervals::{
+    input::names::{Names, UNKNOWN, printable},
     input::trust::Trust,
+    input::{Input, names},
     items::{Hold, HoldState, Item, Needs, Wait},
 };
+use output::error::AnalyzeError;
 
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,11 @@ use std::io::Write;
 use trace_format::LockKind;
 
 use super::run::{Request, Written, failed_attempts};
-use crate::{
-    error::AnalyzeError,
-    tables::key,
-    tables::key::By,
-    tables::report::{self, lockprof},
+use output::error::AnalyzeError;
+use tables::{
+    key,
+    key::By,
+    report::{self, lockprof},
 };
 
 pub(super) fn write(request: Request<'_>, out: &mut (dyn Write + Send)) -> Result<Written, AnalyzeError> {
@@ -59,8 +59,7 @@ mod tests {
 
     use crate::{
         export::{self, Format, Options as Export},
-        tables::report::tests::T1,
-        testing::{self, text_of},
+        testing::{self, T1, text_of},
     };
 
     #[test]

@@ -15,12 +15,13 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, Frame, LockKind, StackId, Trace};
 
 use super::run::Exporter;
-use crate::{
-    error::AnalyzeError,
-    input::{Input, names::Names, trust::Trust},
+use intervals::{
+    input::Input,
+    input::names::Names,
+    input::trust::Trust,
     items::{Item, Needs},
-    output::safe,
 };
+use output::{error::AnalyzeError, safe};
 
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,13 @@
 use std::io::Write;
 
 use super::run::Exporter;
-use crate::{
-    error::AnalyzeError,
-    input::{Input, trust::Trust},
+use crate::metrics::{DEFAULT_SERIES, Events, Fill, Named, Series, Syntax, Tally, causes, write};
+use intervals::{
+    input::Input,
+    input::trust::Trust,
     items::{Item, Sink as _},
-    metrics::{DEFAULT_SERIES, Events, Fill, Named, Series, Syntax, Tally, causes, write},
 };
+use output::error::AnalyzeError;
 
 /// Adds up traces.
 pub(super) struct Metrics<'w> {

@@ -20,14 +20,13 @@ use super::{
     run::{Exporter, failed_attempts},
     stream::Stream,
 };
-use crate::{
-    error::AnalyzeError,
+use intervals::{
     input::Input,
     input::names::Names,
     input::trust::Trust,
     items::{Item, Needs},
-    output::safe,
 };
+use output::{error::AnalyzeError, safe};
 
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,13 @@ use std::io::Write;
 
 use trace_format::Trace;
 
-use crate::{error::AnalyzeError, metrics::Syntax, output, tables::intervals};
+use crate::metrics::Syntax;
+use output::error::AnalyzeError;
+use tables::intervals;
 
 mod charges;
+#[cfg(test)]
+mod cross_checks;
 pub mod firefox;
 pub mod folded;
 pub mod lock_prof;

@@ -17,12 +17,12 @@ use super::{
     options::{Grammar, Options, Space},
     run::Exporter,
 };
-use crate::{
-    error::AnalyzeError,
+use intervals::{
     input::Input,
     input::trust::Trust,
     items::{Item, Needs, Outcome, Wait},
 };
+use output::error::AnalyzeError;
 
 mod line;
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use trace_format::TaskState;
 
-use crate::{choices::choices, input::filter::Filter};
+use intervals::input::filter::Filter;
+use output::choices;
 
 choices! {
     /// An export format.

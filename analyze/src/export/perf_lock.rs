@@ -13,15 +13,14 @@ use super::{
     options::{Aggregate, Options},
     run::Exporter,
 };
-use crate::{
-    error::AnalyzeError,
+use intervals::{
     input::Input,
     input::filter::Filter,
     input::names::{Names, UNKNOWN, printable},
     input::trust::Trust,
     items::{Item, Outcome, Wait},
-    output::safe,
 };
+use output::{error::AnalyzeError, safe};
 
 #[cfg(test)]
 mod tests;

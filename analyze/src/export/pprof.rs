@@ -3,7 +3,7 @@
 //! Waits go in, a gzipped `perftools.profiles.Profile` comes out, with Go's sample types `contentions/count` and
 //! `delay/nanoseconds`. The stack of a sample is where a thread waited, leaf first; its labels are the lock, the thread's name and
 //! the holder: the site at which the lock had been acquired. A wait for several holders makes one sample each: its time is divided
-//! as [`blame`](crate::tables::blame) divides it, and it is counted with the first, so both columns add up to all waits. The
+//! as [`blame`](tables::blame) divides it, and it is counted with the first, so both columns add up to all waits. The
 //! samples of several traces follow one another.
 //!
 //! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>.
@@ -20,13 +20,13 @@ use super::{
     run::Exporter,
     stacks::{Stacks, is_kernel},
 };
-use crate::{
-    error::AnalyzeError,
+use intervals::{
     input::Input,
     input::names::{Names, UNKNOWN, printable},
     input::trust::Trust,
     items::{Item, Needs, Wait},
 };
+use output::error::AnalyzeError;
 
 mod messages;
 mod places;

@@ -5,15 +5,13 @@
 
 use trace_format::Trace;
 
-use crate::{
-    error::AnalyzeError,
-    input::{
-        Input,
-        filter::Filter,
-        trust::{Trust, TrustCounter},
-    },
+use intervals::{
+    input::Input,
+    input::filter::Filter,
+    input::trust::{Trust, TrustCounter},
     items::{Item, Needs, Sink},
 };
+use output::error::AnalyzeError;
 
 /// The reason of viewers, see [`Exporter::ONE_TRACE`].
 pub(super) const ONE_CLOCK: &str = "one timeline has one clock";

@@ -4,7 +4,7 @@
 
 use trace_format::{FormatError, Frame, LockId, Stack, StackId, Trace};
 
-use crate::input::names::{Names, shown_frames};
+use intervals::input::names::{Names, shown_frames};
 
 /// The stacks of a trace.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::error::AnalyzeError;
+use output::error::AnalyzeError;
 
 /// The output of an exporter that writes while it reads.
 pub(super) struct Stream<'w> {

@@ -10,11 +10,8 @@ use serde_json::Value;
 use trace_format::Frame;
 
 use super::{Format, Options, write};
-use crate::{
-    Filter,
-    input::names::is_unsafe,
-    testing::{Parts, TestTrace},
-};
+use crate::testing::{Parts, TestTrace};
+use intervals::{Filter, input::names::is_unsafe};
 
 mod golden;
 mod several;

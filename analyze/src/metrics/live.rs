@@ -5,12 +5,12 @@ use std::io::Write;
 use trace_format::{Event, EventKind, LockRow, RunInfo, Stack, StackId};
 
 use super::{Events, Fill, Series, Syntax, Tally, text};
-use crate::{
+use intervals::{
     engine::{Engine, Rules},
-    error::AnalyzeError,
     input::names::Names,
     items::{Item, Sink},
 };
+use output::error::AnalyzeError;
 
 /// The time in which a lock gets its name. Until then its sums are in no series, so that they need not change to another one.
 const NAMING_NS: i64 = 2_000_000_000;

@@ -6,13 +6,13 @@
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, LockRow, StackId, TaskId};
 
-use crate::{
+use intervals::{
     input::names::Names,
     items::{Hold, HoldState, Item, Outcome, Sink, Wait},
-    tables::{
-        diff::{self, Align},
-        key::{By, RowKey},
-    },
+};
+use tables::{
+    diff::{self, Align},
+    key::{By, RowKey},
 };
 
 mod live;

@@ -7,15 +7,11 @@ use trace_format::{Event, EventKind, StackId};
 
 use super::{DEFAULT_SERIES, Live};
 use crate::{
-    Filter,
-    engine::histories,
     export::{self, Format, Options},
-    tables::{
-        key::By,
-        report::{self, tests::trace_of},
-    },
     testing::{self, Parts, text_of},
 };
+use intervals::{Filter, engine::histories};
+use tables::{key::By, report, testing::trace_of};
 
 /// Returns the samples of a text by name and labels, after checking each line.
 fn samples(text: &str) -> BTreeMap<String, f64> {

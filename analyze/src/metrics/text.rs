@@ -8,7 +8,7 @@ use std::{borrow::Cow, io::Write};
 use trace_format::{run_info::Loss, text::printable};
 
 use super::{BOUNDS, Series, Sums, bound_ns, positive};
-use crate::error::AnalyzeError;
+use output::error::AnalyzeError;
 
 /// The syntax of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

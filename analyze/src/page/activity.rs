@@ -6,7 +6,9 @@
 use trace_format::{Batch, EventKind, EventRow};
 
 use super::{data::Window, slices::Slices};
-use crate::{error::AnalyzeError, input::Input, items::Columns, plot::lanes::busiest_run};
+use crate::plot::lanes::busiest_run;
+use intervals::{input::Input, items::Columns};
+use output::error::AnalyzeError;
 
 /// Slices of the trace between which a window can begin.
 const SLICES: usize = 1 << 15;
@@ -116,7 +118,9 @@ mod tests {
     use proptest::{prelude::*, test_runner::Config};
 
     use super::*;
-    use crate::{Filter, engine::histories, tables::timeline::window, testing};
+    use crate::testing;
+    use intervals::{Filter, engine::histories};
+    use tables::timeline::window;
 
     /// Returns the intervals that begin, and the time of waits, of a trace.
     fn of(text: &str) -> (u64, i64) {

@@ -2,11 +2,11 @@
 //! the waits for judged locks, the states of holders, levels and the intervals of windows leave.
 
 use super::{levels::Levels, windows::Keep};
-use crate::{
+use intervals::{
     input::selection::Selection,
     items::{Item, Needs, Sink},
-    tables::{blame, report::RowStates, why},
 };
+use tables::{blame, report::RowStates, why};
 
 /// Receives everything that the page needs of a trace once its windows are known, other than what its tables gather.
 pub(super) struct Causes<'a> {

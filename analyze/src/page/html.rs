@@ -9,7 +9,7 @@ use base64::{engine::general_purpose::STANDARD, write::EncoderWriter};
 use flate2::{Compression, write::ZlibEncoder};
 
 use super::data::Data;
-use crate::error::AnalyzeError;
+use output::error::AnalyzeError;
 
 /// The page, as `cargo xtask page` builds it.
 const PAGE: &str = include_str!("../../page/page.html");

@@ -3,11 +3,11 @@
 use trace_format::LockId;
 
 use super::slices::Slices;
-use crate::{
+use intervals::{
     input::Input,
     items::{Item, Sink},
-    tables::{by_row::ByRow, key::RowKey},
 };
+use tables::{by_row::ByRow, key::RowKey};
 
 /// Periods of the finest level.
 pub(super) const PERIODS: usize = 2048;
@@ -38,7 +38,7 @@ impl Levels {
         for lock in locks {
             by_lock.of(RowKey::Lock(LockId(lock)));
         }
-        let locks = by_lock.len();
+        let locks = by_lock.rows();
         let sums = vec![[0; 2]; locks * PERIODS];
         Self { periods: Slices::new(from_ns, to_ns, PERIODS), by_lock, locks, sums }
     }

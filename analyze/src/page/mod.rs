@@ -9,13 +9,14 @@ use std::io::Write;
 
 use trace_format::Trace;
 
-use crate::{
+use crate::plot::{self, Theme, overview};
+use ::tables::{beside, blame, gather, report, timeline::window, why};
+use intervals::{
     causes::Followed,
-    error::AnalyzeError,
-    input::{Input, filter::Filter, readers},
-    plot::{self, Theme, overview},
-    tables::{beside, blame, gather, report, timeline::window, why},
+    input::filter::Filter,
+    input::{Input, readers},
 };
+use output::error::AnalyzeError;
 
 mod activity;
 mod causes;

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::input::names::printable;
+use intervals::input::names::printable;
 
 /// The place of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -6,11 +6,8 @@ use super::{
     data::{ColumnData, TableData, Verdict},
     pack::Pack,
 };
-use crate::{
-    error::AnalyzeError,
-    output::{Cell, Kind, Merge, Role, column::select},
-    tables::{Table, why::Why},
-};
+use output::{Cell, Kind, Merge, Role, column::select, error::AnalyzeError};
+use tables::{Table, why::Why};
 
 /// Returns the table with the columns that programs get by default.
 pub(super) fn table<T: Table>(
@@ -50,7 +47,7 @@ pub(super) fn table<T: Table>(
 
 /// Returns the verdicts on each lock.
 pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Vec<Verdict> {
-    let verdict = |lock: &crate::tables::why::Lock| Verdict {
+    let verdict = |lock: &tables::why::Lock| Verdict {
         lock_id: lock.lock_id,
         lock: pack.string(&lock.name),
         waited_ns: lock.parts.waited_ns,

@@ -2,11 +2,11 @@
 
 use super::Options;
 use crate::{
-    Filter,
-    error::AnalyzeError,
     plot,
     testing::{Parts, committed, text_of},
 };
+use intervals::Filter;
+use output::error::AnalyzeError;
 
 const TRACE: &str = "1_000_000 A acquire m a.c:10
     1_200_000 B wait m b.c:20

@@ -12,7 +12,8 @@ use super::{
     pack::Pack,
     windows::{Keep, Kept},
 };
-use crate::{error::AnalyzeError, input::Input};
+use intervals::input::Input;
+use output::error::AnalyzeError;
 
 /// Locks with levels.
 pub(super) const MAX_LOCKS: usize = 1000;

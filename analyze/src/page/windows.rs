@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use trace_format::{LockId, Mode, StackId, TaskId};
 
 use super::data::Window;
-use crate::items::{Charge, Hold, Item, Sink, Wait};
+use intervals::items::{Charge, Hold, Item, Sink, Wait};
 
 /// A kept interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,12 +11,13 @@ use trace_format::Trace;
 pub use flow::{Flow, Link, MAX_NODES, Node, Party};
 pub use holders::{Bar, Meanwhile};
 
-use crate::{
-    AnalyzeError, Filter,
+use crate::plot::overview;
+use intervals::{
+    Filter,
     causes::{self, Followed},
     input::Input,
-    plot::overview,
 };
+use output::AnalyzeError;
 
 /// The holders and the waits for them.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,10 +66,8 @@ pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        tables::blame::{self as table, By, Charged, Options},
-        testing::{self, committed},
-    };
+    use crate::testing::{self, committed};
+    use tables::blame::{self as table, By, Charged, Options};
 
     fn total(bars: &[Bar]) -> i64 {
         bars.iter().flat_map(|bar| &bar.parts).map(|(_, ns)| ns).sum()

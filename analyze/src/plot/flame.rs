@@ -9,7 +9,9 @@ use inferno::flamegraph::{
 use trace_format::Trace;
 
 use super::draw::{Options, Theme, fonts};
-use crate::{AnalyzeError, Filter, export};
+use crate::export;
+use intervals::Filter;
+use output::AnalyzeError;
 
 /// Draws the flame graph of a trace.
 ///

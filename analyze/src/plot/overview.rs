@@ -4,17 +4,18 @@
 
 use trace_format::Trace;
 
-use crate::{
-    AnalyzeError, Filter,
-    input::{Input, readers, trust::Trust},
+use intervals::{
+    Filter,
+    input::trust::Trust,
+    input::{Input, readers},
     items::State,
-    output::units,
-    tables::{
-        gather::{self, Finish as _},
-        key::By,
-        report::{self, Column, Extra, HolderStates, StatesByRow},
-        timeline::{self, Cell, Timeline},
-    },
+};
+use output::{AnalyzeError, units};
+use tables::{
+    gather::{self, Finish as _},
+    key::By,
+    report::{self, Column, Extra, HolderStates, StatesByRow},
+    timeline::{self, Cell, Timeline},
 };
 
 /// The most locks that are shown.

@@ -15,7 +15,7 @@ const PARTS: &[(&str, &[&str])] = &[
     ("trace-format/src/wire", &[ONE_GUEST]),
     ("analyze/page/", &["page is current", "page in full"]),
     ("analyze/src/export/", &["viewers in full"]),
-    ("analyze/src/rollup", &["fleet in full"]),
+    ("analyze/tables/src/rollup", &["fleet in full"]),
     ("sql/", &["fleet in full"]),
     ("docs/notebook.ipynb", &["notebook in full"]),
 ];
@@ -52,7 +52,7 @@ mod tests {
         let of = |file: &str| parts(&[file.to_owned()]);
         assert_eq!(of("record-ebpf/src/probes/futex.rs"), [ONE_GUEST]);
         assert_eq!(of("trace-format/src/wire/code.rs"), [ONE_GUEST]);
-        assert_eq!(of("analyze/src/tables/report.rs"), [""; 0]);
+        assert_eq!(of("analyze/tables/src/report.rs"), [""; 0]);
     }
 
     #[test]

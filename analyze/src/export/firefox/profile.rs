@@ -17,14 +17,13 @@ use super::{
     markers::{HoldMarker, WaitMarker},
     weights::Weights,
 };
-use crate::{
+use crate::export::stacks::{Stacks, is_kernel};
+use intervals::{
     engine::{Charge, Hold, HoldState, Outcome, Wait},
-    error::AnalyzeError,
-    export::stacks::{Stacks, is_kernel},
-    input::Input,
-    input::names::{self, Names, UNKNOWN, printable},
-    output::units,
+    input::names::{Names, UNKNOWN, printable},
+    input::{Input, names},
 };
+use output::{error::AnalyzeError, units};
 
 /// A profile that is being built.
 pub(super) struct Builder<'a> {

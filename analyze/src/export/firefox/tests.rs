@@ -6,13 +6,11 @@ use proptest::{prelude::*, test_runner::Config};
 use serde_json::Value;
 
 use crate::{
-    Filter,
-    engine::histories,
     export::{self, Format, Written},
-    tables::blame,
-    tables::report::tests::trace_of,
     testing,
 };
+use intervals::{Filter, engine::histories};
+use tables::{blame, testing::trace_of};
 use trace_format::Trace;
 
 fn profile(trace: &Trace, markers: usize) -> (Value, Written) {

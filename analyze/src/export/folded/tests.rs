@@ -1,5 +1,6 @@
 //! Folded stacks compared with the rows that they add up, and read by inferno.
 
+use intervals::testing::Intervals;
 use std::collections::BTreeMap;
 use std::slice::from_ref;
 
@@ -8,14 +9,16 @@ use proptest::{prelude::*, test_runner::Config};
 
 use super::{Of, Unit, frame};
 use crate::{
-    AnalyzeError, Filter,
-    engine::{Engine, histories},
     export::{self, Format, Written},
-    items::{HoldState, Intervals},
-    tables::blame,
-    tables::report::tests::trace_of,
     testing,
 };
+use intervals::{
+    Filter,
+    engine::{Engine, histories},
+    items::HoldState,
+};
+use output::AnalyzeError;
+use tables::{blame, testing::trace_of};
 use trace_format::Trace;
 
 const TEXT: &str = "

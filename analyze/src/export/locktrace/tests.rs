@@ -4,10 +4,11 @@ use std::slice::from_ref;
 
 use super::{HEADER, Row, histogram};
 use crate::{
-    AnalyzeError, export,
+    export,
     export::{Format, Options, Written},
     testing::{Parts, text_of},
 };
+use output::AnalyzeError;
 
 /// One futex, one thread: five calls, of which one is preempted last.
 const T2: &str = "

@@ -10,7 +10,7 @@
 use trace_format::{Frame, TaskId};
 
 use crate::export::options::{Grammar, Options, Space};
-use crate::input::names::{Names, printable};
+use intervals::input::names::{Names, printable};
 
 /// The text for an unknown function or name.
 const UNKNOWN: &str = "[unknown]";

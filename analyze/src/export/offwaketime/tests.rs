@@ -6,10 +6,8 @@ use trace_format::{Stack, TaskState};
 
 use super::super::{Format, Options, Written, write};
 use super::*;
-use crate::{
-    AnalyzeError,
-    testing::{Parts, TestTrace, trace},
-};
+use crate::testing::{Parts, TestTrace, trace};
+use output::AnalyzeError;
 
 /// The stacks of the vector, leaf first as a trace has them, kernel frames first.
 const TARGET: &str = "k:finish_task_switch<k:__schedule<k:schedule<k:futex_wait_queue<k:do_syscall_64<__lll_lock_wait<pthread_mutex_lock<work<start_thread";
@@ -133,7 +131,7 @@ fn times_count_in_whole_microseconds_between_the_bounds() {
     );
     assert_eq!(seed(&trace, Options::default()), "a;g;;--;; 1\na;h;;--;; 5\na;i;;--;; 60\n");
     let between = |min_us: i64, max_us: i64| {
-        let filter = crate::Filter { min_wait_ns: Some(min_us * 1000), ..crate::Filter::default() };
+        let filter = intervals::Filter { min_wait_ns: Some(min_us * 1000), ..intervals::Filter::default() };
         Options { filter, max_wait_ns: max_us * 1000, ..Options::default() }
     };
     assert_eq!(seed(&trace, between(5, 60)), "a;h;;--;; 5\na;i;;--;; 60\n");
@@ -220,7 +218,7 @@ fn filters_select_off_cpu_times_as_they_select_waits() {
         let written = write(from_ref(&trace.trace), &of(filter), &mut out);
         written.map(|_| String::from_utf8(out).unwrap().lines().count())
     };
-    use crate::Filter;
+    use intervals::Filter;
     assert_eq!(lines(Filter { comms: vec!["worker".to_owned()], ..Filter::default() }).unwrap(), 1);
     assert_eq!(lines(Filter { comms: vec!["holder".to_owned()], ..Filter::default() }).unwrap(), 0);
     assert_eq!(lines(Filter { symbol: Some("mutex_lock".to_owned()), ..Filter::default() }).unwrap(), 1);

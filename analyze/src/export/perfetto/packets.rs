@@ -11,7 +11,8 @@ use trace_format::{LockId, TaskId, run_info::Clocks};
 use super::messages::{
     Clock, ClockSnapshot, DebugAnnotation, InternedData, InternedText, TracePacket, TracePacketDefaults,
 };
-use crate::{error::AnalyzeError, export::stream::Stream};
+use crate::export::stream::Stream;
+use output::error::AnalyzeError;
 
 /// The sequence of all packets; texts are numbered per sequence.
 const SEQUENCE: u32 = 1;

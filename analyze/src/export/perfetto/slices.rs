@@ -15,14 +15,14 @@ use super::{
     tracks::Tracks,
     waiting::{HoldStart, Waiting},
 };
-use crate::{
-    error::AnalyzeError,
-    export::run::{Exporter, ONE_CLOCK},
+use crate::export::run::{Exporter, ONE_CLOCK};
+use intervals::{
     input::Input,
     input::names::Names,
     input::trust::Trust,
     items::{Charge, Hold, HoldState, Item, Needs, Outcome, Wait},
 };
+use output::error::AnalyzeError;
 
 /// Writes holds and waits as slices.
 pub(in crate::export) struct Perfetto<'w> {

@@ -1,5 +1,6 @@
 //! Decodes packets and nests slices as trace_processor does. tests/viewers.rs runs trace_processor itself.
 
+use intervals::testing::Intervals;
 use std::collections::{BTreeMap, HashMap};
 use std::slice::from_ref;
 
@@ -8,13 +9,15 @@ use prost::Message as _;
 
 use super::messages::{TracePacket, Type};
 use crate::{
-    Filter,
-    engine::{Engine, histories},
     export::{self, Format},
-    items::{HoldState, Intervals},
-    tables::report::tests::trace_of,
     testing,
 };
+use intervals::{
+    Filter,
+    engine::{Engine, histories},
+    items::HoldState,
+};
+use tables::testing::trace_of;
 use trace_format::{Trace, run_info::Clocks};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -214,7 +217,7 @@ proptest! {
         engine.finish(end_ns, &mut found);
 
         let thread = |task: trace_format::TaskId| ["A", "B", "C", "D"][task.0 as usize];
-        let hold = |hold: &crate::engine::Hold| {
+        let hold = |hold: &intervals::engine::Hold| {
             let category = if hold.state == HoldState::AcquisitionOnly { "acquisition" } else { "hold" };
             (category.to_owned(), thread(hold.task), hold.start_ns, hold.end_ns)
         };

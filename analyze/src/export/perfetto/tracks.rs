@@ -11,7 +11,7 @@ use super::{
     messages::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor},
     packets::Packets,
 };
-use crate::input::names::{Names, UNKNOWN, printable};
+use intervals::input::names::{Names, UNKNOWN, printable};
 
 /// The tracks so far.
 #[derive(Debug, Default)]

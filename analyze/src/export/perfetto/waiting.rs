@@ -5,7 +5,7 @@
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use crate::engine::{Share, Wait};
+use intervals::engine::{Share, Wait};
 
 /// The open waits.
 #[derive(Debug, Default)]

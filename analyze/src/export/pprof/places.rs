@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use trace_format::Frame;
 
 use super::messages::{Function, Line, Location, Mapping};
-use crate::input::names::{self, printable};
+use intervals::input::names::{self, printable};
 
 /// Ranges start at multiples of this. The first one does not start at 0, which means no address.
 const ALIGNED: u64 = 1 << 20;

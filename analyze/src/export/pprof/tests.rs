@@ -9,15 +9,11 @@ use prost::Message as _;
 
 use super::messages::{Function, Line, Profile, Sample};
 use crate::{
-    Filter,
-    engine::histories,
     export::{self, Format},
-    output,
-    tables::blame,
-    tables::intervals,
-    tables::report::tests::trace_of,
     testing,
 };
+use ::intervals::{Filter, engine::histories};
+use tables::{blame, intervals, testing::trace_of};
 use trace_format::{Frame, Trace};
 
 fn profile(trace: &Trace) -> Profile {
@@ -165,7 +161,7 @@ pub(in crate::export) fn structure(bytes: &[u8]) -> Vec<String> {
     let mut profile = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut profile).unwrap();
     let profile = Profile::decode(profile.as_slice()).unwrap();
-    let safe = |text: &String| !text.contains(crate::input::names::is_unsafe);
+    let safe = |text: &String| !text.contains(::intervals::input::names::is_unsafe);
     assert!(profile.string_table.iter().all(safe));
     let sample = |sample: &Sample| {
         format!("{} frames, {} labels, {:?}", sample.location_id.len(), sample.label.len(), sample.value)

@@ -7,11 +7,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use crate::{
-    input::{names::Names, selection::Selection},
+use intervals::{
+    input::names::Names,
+    input::selection::Selection,
     items::{Columns, Item, Needs, Share, Sink, Wait},
-    tables::key::{Key, RowKey},
 };
+use tables::key::{Key, RowKey};
 
 /// The most nodes of a layer. With more, the last one is for all others.
 pub const MAX_NODES: usize = 12;

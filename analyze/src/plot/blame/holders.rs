@@ -7,13 +7,13 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
-use crate::{
+use intervals::{
     input::names::Names,
     items::{Item, Payer, Sink, State},
-    tables::{
-        blame::{By, Charged, label},
-        key::{Key, RowKey},
-    },
+};
+use tables::{
+    blame::{By, Charged, label},
+    key::{Key, RowKey},
 };
 
 /// A lock or a site, and the waits for its holders.

@@ -3,7 +3,7 @@
 //! Times count from the start of the trace, or from the left edge of the window if labels would have too many digits; the caption
 //! says which.
 
-use crate::output::units;
+use output::units;
 
 /// The most digits that a tick may have.
 const DIGITS: usize = 6;

@@ -8,12 +8,9 @@ use super::{
     text,
     theme::{Colours, mix},
 };
-use crate::{
-    AnalyzeError,
-    items::State,
-    output::units,
-    plot::blame::{self, Blame, Meanwhile},
-};
+use crate::plot::blame::{self, Blame, Meanwhile};
+use intervals::items::State;
+use output::{AnalyzeError, units};
 
 /// The most bars of a chart.
 const MAX_BARS: usize = 10;

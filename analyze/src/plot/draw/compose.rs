@@ -9,7 +9,8 @@ use super::{
     palette::Palette,
     strips,
 };
-use crate::{AnalyzeError, plot::lanes::Chart};
+use crate::plot::lanes::Chart;
+use output::AnalyzeError;
 
 /// Draws a chart.
 ///

@@ -10,11 +10,8 @@ use super::{
     text,
     theme::{Colours, Rgb, hex},
 };
-use crate::{
-    AnalyzeError,
-    output::units,
-    plot::blame::{Flow, Node, Party},
-};
+use crate::plot::blame::{Flow, Node, Party};
+use output::{AnalyzeError, units};
 
 /// Colour of hand-offs, as in all pictures.
 pub(super) const HANDOFF: Rgb = (204, 121, 167);

@@ -14,16 +14,18 @@ use super::{
     *,
 };
 use crate::{
-    AnalyzeError, Filter, export,
+    export,
     plot::{
         blame::{Blame, blame},
         flame::flame,
         lanes::{Query, of_lock},
         overview::{Overview, overview},
     },
-    tables::{key::Key, report},
     testing::{Parts, TestTrace, committed},
 };
+use intervals::Filter;
+use output::AnalyzeError;
+use tables::{key::Key, report};
 
 /// The committed traces.
 pub(super) const COMMITTED: [&str; 5] = ["demo", "kernel", "redis", "memcached", "threads_64"];

@@ -7,11 +7,8 @@ use super::{
     text,
     theme::Rgb,
 };
-use crate::{
-    AnalyzeError,
-    output::units,
-    plot::lanes::{Chart, Distribution, RANKS},
-};
+use crate::plot::lanes::{Chart, Distribution, RANKS};
+use output::{AnalyzeError, units};
 
 /// The words for the percentiles.
 const NAMES: [&str; RANKS.len()] = ["p50", "p90", "p99", "p99.9"];

@@ -10,11 +10,8 @@ use super::{
     text,
     theme::{Colours, hex},
 };
-use crate::{
-    AnalyzeError,
-    output::units,
-    plot::lanes::{Blocker, Cell, Chart, Lane, LaneSubject, cells},
-};
+use crate::plot::lanes::{Blocker, Cell, Chart, Lane, LaneSubject, cells};
+use output::{AnalyzeError, units};
 
 /// The least height of a bar.
 const LEAST: i32 = 2;

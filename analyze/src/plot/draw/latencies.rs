@@ -12,7 +12,8 @@ use super::{
     text,
     theme::{Rgb, mix},
 };
-use crate::{AnalyzeError, plot::lanes::Chart};
+use crate::plot::lanes::Chart;
+use output::AnalyzeError;
 
 /// Rows of the map per power of ten.
 const ROWS: f64 = 8.0;

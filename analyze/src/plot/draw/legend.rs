@@ -8,11 +8,8 @@ use super::{
     text,
     theme::hex,
 };
-use crate::{
-    AnalyzeError,
-    output::units,
-    plot::lanes::{Blocker, Chart},
-};
+use crate::plot::lanes::{Blocker, Chart};
+use output::{AnalyzeError, units};
 
 /// Width of the mark before each entry.
 const MARK: i32 = 20;

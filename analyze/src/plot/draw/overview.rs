@@ -10,16 +10,13 @@ use super::{
     text,
     theme::{Colours, Rgb, mix},
 };
-use crate::{
-    AnalyzeError,
-    items::State,
-    output::units,
-    plot::{
-        blame::Meanwhile,
-        overview::{LockWaits, Overview, Spent, waiting},
-    },
-    tables::timeline::Series,
+use crate::plot::{
+    blame::Meanwhile,
+    overview::{LockWaits, Overview, Spent, waiting},
 };
+use intervals::items::State;
+use output::{AnalyzeError, units};
+use tables::timeline::Series;
 
 /// Height of the charts of all waits over time.
 const CHART: i32 = 110;

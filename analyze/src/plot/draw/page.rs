@@ -16,7 +16,7 @@ use plotters::{
 };
 
 use super::{text, theme::Rgb};
-use crate::AnalyzeError;
+use output::AnalyzeError;
 
 /// Font size of ordinary text, in pixels.
 pub(super) const TEXT: f64 = 12.0;

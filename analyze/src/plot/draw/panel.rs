@@ -21,7 +21,7 @@ use super::{
     page::{Align, Face, SMALL, TEXT, failed, rgb},
     theme::{Colours, Rgb},
 };
-use crate::{AnalyzeError, output::units};
+use output::{AnalyzeError, units};
 
 /// The area that plotters draws on.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -9,7 +9,7 @@ use resvg::{
     usvg,
 };
 
-use crate::AnalyzeError;
+use output::AnalyzeError;
 
 /// A part of DejaVu Sans Condensed; `analyze/fonts/README.md` says which.
 const FONTS: [&[u8]; 2] = [

@@ -10,10 +10,10 @@ use super::{
     *,
 };
 use crate::{
-    AnalyzeError,
     plot::lanes::history::{History, lock, taking_turns, worked_example},
     testing::committed,
 };
+use output::AnalyzeError;
 
 /// Writes a picture in all looks.
 fn write(name: &str, draw: impl Fn(&Options) -> Result<String, AnalyzeError>) {

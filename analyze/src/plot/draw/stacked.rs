@@ -11,7 +11,7 @@ use super::{
     text,
     theme::{Colours, Rgb},
 };
-use crate::{AnalyzeError, output::units};
+use output::{AnalyzeError, units};
 
 /// Height of a row.
 pub(super) const ROW: i32 = 20;

@@ -7,11 +7,8 @@ use super::{
     text,
     theme::hex,
 };
-use crate::{
-    AnalyzeError,
-    output::units,
-    plot::lanes::{Chart, HolderShare, Site, Waiters},
-};
+use crate::plot::lanes::{Chart, HolderShare, Site, Waiters};
+use output::{AnalyzeError, units};
 
 /// Width of the mark before the name of a site.
 const MARK: i32 = 14;

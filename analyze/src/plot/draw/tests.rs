@@ -5,10 +5,8 @@ use std::{fs, path::PathBuf};
 use trace_format::LockKind;
 
 use super::*;
-use crate::{
-    engine::Outcome,
-    plot::lanes::history::{History, lock, taking_turns, worked_example},
-};
+use crate::plot::lanes::history::{History, lock, taking_turns, worked_example};
+use intervals::engine::Outcome;
 
 pub(super) fn draw(history: &History) -> String {
     let options = Options { width: 1280, ..Options::default() };

@@ -2,7 +2,7 @@
 //!
 //! No font is read: widths are generous estimates for a common sans-serif typeface.
 
-use crate::input::names::printable;
+use intervals::input::names::printable;
 
 /// Width of an average character, in parts of the font size.
 const CHARACTER: f64 = 0.56;

@@ -1,6 +1,6 @@
 //! The colours of light and of dark pictures.
 
-use crate::choices::choices;
+use output::choices;
 
 choices! {
     /// The colours of a picture.

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::{
-    AnalyzeError, Filter, export,
+    export,
     plot::{
         blame::blame,
         flame::flame,
@@ -18,11 +18,13 @@ use crate::{
         },
         overview::overview,
     },
-    tables::{
-        key::Key,
-        report::{self, Column},
-    },
     testing::{Parts, committed},
+};
+use intervals::Filter;
+use output::AnalyzeError;
+use tables::{
+    key::Key,
+    report::{self, Column},
 };
 
 /// A history of this many threads: each waits for the one before it.

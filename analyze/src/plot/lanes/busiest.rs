@@ -1,7 +1,7 @@
 //! The busiest window of a lock: the one with the most waiting among those with few enough intervals to be drawn one by one.
 
 use super::grid::Grid;
-use crate::engine::{Hold, Wait};
+use intervals::engine::{Hold, Wait};
 
 /// Slices of the trace between which a window can begin.
 const SLICES: usize = 1 << 15;

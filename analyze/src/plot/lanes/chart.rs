@@ -3,7 +3,7 @@
 use trace_format::{LockRow, StackId, TaskId, TaskRow};
 
 use super::{grid::Grid, overall::Overall};
-use crate::input::names::{Names, UNKNOWN};
+use intervals::input::names::{Names, UNKNOWN};
 
 /// The most threads that get a lane of their own.
 pub const MAX_LANES: usize = 40;

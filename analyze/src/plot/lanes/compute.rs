@@ -16,14 +16,12 @@ use super::{
     replay::Replay,
     survey::Survey,
 };
-use crate::{
-    AnalyzeError,
-    input::{
-        Input,
-        filter::{Filter, LockSelector},
-    },
+use intervals::{
+    input::Input,
+    input::filter::{Filter, LockSelector},
     items::{Item, Needs, Sink},
 };
+use output::AnalyzeError;
 
 /// The lock, time and resolution of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::{
     survey::{Survey, is_measured},
     waiters::WaiterCount,
 };
-use crate::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink, Wait};
+use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink, Wait};
 
 /// The chart while it is filled.
 #[derive(Debug)]

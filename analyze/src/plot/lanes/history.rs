@@ -7,10 +7,8 @@ use super::{
     compute::{Query, compute},
     replay::{Replay, Replayed},
 };
-use crate::{
-    AnalyzeError,
-    items::{Charge, Hold, HoldId, HoldState, Item, Outcome, Share, Sink, Wait, started},
-};
+use intervals::items::{Charge, Hold, HoldId, HoldState, Item, Outcome, Share, Sink, Wait, started};
+use output::AnalyzeError;
 
 /// The history of a lock.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,8 @@
 //! The intervals of a window, kept in memory so that they can be read again.
 
 use super::replay::{Replay, Replayed};
-use crate::{
-    AnalyzeError,
-    items::{Hold, Item, Needs, Share, Sink, Wait},
-};
+use intervals::items::{Hold, Item, Needs, Share, Sink, Wait};
+use output::AnalyzeError;
 
 /// The intervals that overlap a window, in the order in which they ended.
 #[derive(Debug)]

@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::grid::Grid;
-use crate::{
-    engine::{Hold, HoldState},
-    tables::buckets::{bucket, bucket_end},
-};
+use intervals::engine::{Hold, HoldState};
+use tables::buckets::{bucket, bucket_end};
 
 /// The percentiles, in thousandths.
 pub const RANKS: [u64; 4] = [500, 900, 990, 999];

@@ -1,6 +1,7 @@
 //! Intervals of one lock that can be read more than once: from the trace, or from memory.
 
-use crate::{AnalyzeError, engine::Sink, input::Input};
+use intervals::{engine::Sink, input::Input};
+use output::AnalyzeError;
 
 /// The end of a replay.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use trace_format::TaskId;
 
 use super::chart::{LockContext, MAX_LANES, MAX_SITES};
-use crate::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink};
+use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink};
 
 /// The times of each thread and each site, and the span of all of them.
 #[derive(Debug)]

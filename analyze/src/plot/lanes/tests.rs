@@ -10,11 +10,9 @@ use super::{
     replay::{Replay, Replayed},
     *,
 };
-use crate::{
-    AnalyzeError,
-    items::{Item, Outcome, Sink},
-    testing::Parts,
-};
+use crate::testing::Parts;
+use intervals::items::{Item, Outcome, Sink};
+use output::AnalyzeError;
 
 fn blockers(lane: &Lane) -> Vec<Blocker> {
     lane.wait.spans.iter().map(|span| span.blocker).collect()

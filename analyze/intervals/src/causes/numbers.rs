@@ -1,0 +1,75 @@
+//! Numbers of tasks and locks: an id enters, the number that was given to it leaves.
+//!
+//! Every row of a trace is looked up by its task and its lock. Their ids are dense from 0, so they are found without hashing; ids beyond
+//! those of any recording so far are hashed, so a damaged trace costs no more memory.
+
+use rustc_hash::FxHashMap;
+
+/// Ids from here on are hashed.
+const MAX_DENSE: usize = 1 << 20;
+
+/// Numbers by id.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    /// The number of the id, plus 1; 0 without a number.
+    dense: Vec<u32>,
+    others: FxHashMap<i32, u32>,
+}
+
+impl Numbers {
+    /// Returns the number of an id.
+    #[inline]
+    pub fn get(&self, id: i32) -> Option<u32> {
+        match self.dense.get(id as usize) {
+            Some(number) => number.checked_sub(1),
+            None => self.get_other(id),
+        }
+    }
+
+    #[cold]
+    fn get_other(&self, id: i32) -> Option<u32> {
+        self.others.get(&id).copied()
+    }
+
+    /// Gives an id this number.
+    pub fn set(&mut self, id: i32, number: u32) {
+        match usize::try_from(id).ok().filter(|at| *at < MAX_DENSE) {
+            Some(at) => {
+                if at >= self.dense.len() {
+                    self.dense.resize(at + 1, 0);
+                }
+                self.dense[at] = number + 1;
+            }
+            None => drop(self.others.insert(id, number)),
+        }
+    }
+
+    /// Takes the number of an id away.
+    pub(super) fn remove(&mut self, id: i32) -> Option<u32> {
+        match self.dense.get_mut(id as usize) {
+            Some(number) => std::mem::take(number).checked_sub(1),
+            None => self.others.remove(&id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_its_last_number_until_it_is_removed_however_large_it_is() {
+        let mut numbers = Numbers::default();
+        let ids = [3, 0, i32::MAX, -1, i32::MIN, MAX_DENSE as i32];
+        for (number, id) in (0..).zip(ids) {
+            assert_eq!(numbers.get(id), None);
+            numbers.set(id, number + 10);
+            numbers.set(id, number);
+        }
+        for (number, id) in (0..).zip(ids) {
+            assert_eq!(numbers.get(id), Some(number), "{id}");
+            assert_eq!((numbers.remove(id), numbers.get(id)), (Some(number), None), "{id}");
+        }
+        assert!(numbers.dense.len() < 10, "large ids take no room");
+    }
+}

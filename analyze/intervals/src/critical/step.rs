@@ -1,0 +1,71 @@
+//! The steps of a path: a root enters the walk, steps backward in time leave it.
+
+use trace_format::{LockId, TaskId, TaskRow};
+
+use super::held::Held;
+use crate::items::State;
+
+/// The end of a path: a task and a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    pub task: TaskId,
+    pub from_ns: i64,
+    pub to_ns: i64,
+}
+
+/// The start of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskStart {
+    pub ns: i64,
+    /// The task that created it, if that one started earlier.
+    pub creator: Option<TaskId>,
+}
+
+impl TaskStart {
+    /// Returns the start of a task, if the time is known. `row` returns the rows of tasks.
+    pub fn of<'a>(task: TaskId, row: impl Fn(TaskId) -> Option<&'a TaskRow>) -> Option<Self> {
+        let child = row(task)?;
+        let ns = child.start_ns?;
+        let is_older =
+            |other: &TaskId| row(*other).is_some_and(|row| row.start_ns.is_none_or(|start| start < ns));
+        Some(Self { ns, creator: child.parent.filter(is_older) })
+    }
+}
+
+/// A part of a path. It begins where the step before it, which is the later one, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// The task that the path leads through.
+    pub task: TaskId,
+    pub from_ns: i64,
+    pub to_ns: i64,
+    pub part: Part<'a>,
+}
+
+/// The content of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// The task waits for nothing. It holds these locks, in the order in which it acquired them.
+    Task { held: &'a [Held], state: State },
+    /// The task gets a lock that another task released. The path goes on there.
+    Handoff(LockId),
+    /// The task was woken from an idle wait. The path goes on at the task that woke it.
+    WakeUp(LockId),
+    /// The task waits, and the trace does not have what ended the wait.
+    Waiting { lock: LockId, is_idle: bool },
+    /// Nothing that the trace holds leads on.
+    Before,
+    /// Events were lost.
+    Lost,
+}
+
+/// Receives the steps of paths.
+pub trait Path {
+    /// A step of the path of the root with this index. The steps of a root come from its end to its start, without holes, and none is empty.
+    fn step(&mut self, root: usize, step: &Step<'_>);
+
+    /// The path went on at the task that released a lock, maybe without any time in between.
+    fn jump(&mut self, root: usize, lock: LockId) {
+        let _ = (root, lock);
+    }
+}

@@ -1,0 +1,190 @@
+//! Charges the waits on a lock to its holds, instant by instant.
+//!
+//! Time passes between two events of a lock with different times, and is charged then, to the oldest owner. Events of equal time
+//! arrive in any order, from several CPUs; their effects on each other are settled when the first event with another time
+//! arrives. The order of rows therefore matters only among the events of one task.
+//!
+//! All waits are charged to the same hold, unless a waiting task has a hold itself. So a step is one addition, however many tasks
+//! wait: time charged to no hold adds up in one sum, and each wait remembers that sum at its begin.
+
+use super::{
+    counts::Counts,
+    lock_state::{LockState, OpenHold, OpenWait},
+};
+use crate::items::{Charge, HoldId, Item, Share, Sink, Wait};
+
+/// The payers of the waits of one lock.
+#[derive(Clone, Copy, Debug)]
+pub struct LockPayers {
+    /// The hold that pays for all waits except that of its own task.
+    pub first: Option<HoldId>,
+    /// The hold that pays for the wait of the first hold's task.
+    pub second: Option<HoldId>,
+    /// Whether the first hold excludes all others.
+    pub first_excludes: bool,
+    /// Whether no task has the lock.
+    pub free: bool,
+    /// Whether the source records the holds of this lock.
+    pub measured: bool,
+    /// Whether a waiting task has a hold of the lock.
+    pub has_own_waits: bool,
+}
+
+impl LockState {
+    /// Advances the clock of the lock to `ts_ns`.
+    #[inline]
+    pub(super) fn advance(&mut self, ts_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
+        if ts_ns <= self.now_ns {
+            return;
+        }
+        self.settle(counts, sink);
+        if self.rule.measures_holds && !self.waits.is_empty() {
+            self.charge(ts_ns.saturating_sub(self.now_ns), sink);
+        }
+        self.now_ns = ts_ns;
+    }
+
+    /// Settles `now_ns`, whose events are all known: holds that began then supersede those that they exclude, and waits that
+    /// began then count for the oldest open hold.
+    #[inline]
+    pub(super) fn settle(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
+        if !std::mem::take(&mut self.fresh) {
+            return;
+        }
+        match &mut *self.holds {
+            // The common case: nothing to put in order.
+            [only] if self.waits.is_empty() && self.ended.is_empty() => {
+                if only.since_ns >= self.now_ns {
+                    let task = only.hold.task;
+                    let before = self.last_owner.replace(task);
+                    only.hold.owner_changed = before.is_some_and(|before| before != task);
+                }
+            }
+            _ => self.settle_several(counts, sink),
+        }
+    }
+
+    fn settle_several(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
+        let first = self.holds.partition_point(|open| open.since_ns < self.now_ns);
+        // A stable sort keeps the order of a task's own holds.
+        self.holds[first..].sort_by_key(|open| open.hold.task);
+        for at in first..self.holds.len() {
+            let task = self.holds[at].hold.task;
+            let before = self.last_owner.replace(task);
+            self.holds[at].hold.owner_changed = before.is_some_and(|before| before != task);
+            let (older, newer) = self.holds.split_at_mut(at);
+            for open in older {
+                let excluded = open.excludes || newer[0].excludes;
+                open.superseded |= excluded && open.hold.task != newer[0].hold.task;
+            }
+        }
+
+        let fresh = self.waits.iter_mut().map(|open| &mut open.wait).rev();
+        let fresh = fresh.take_while(|wait| wait.charge == Charge::Unknown);
+        for wait in self.ended.iter_mut().chain(fresh) {
+            wait.charge = match payer(&mut self.holds, wait) {
+                Some(OpenHold { hold, .. }) => {
+                    hold.waits_begun += 1;
+                    Charge::Hold { task: hold.task, start_ns: hold.start_ns }
+                }
+                None => {
+                    counts.gap_waits += 1;
+                    Charge::Gap
+                }
+            };
+        }
+        for wait in self.ended.drain(..) {
+            sink.push(Item::Wait(&wait));
+        }
+    }
+
+    /// Charges all waits for the next `ns`.
+    fn charge(&mut self, ns: i64, sink: &mut impl Sink) {
+        if sink.needs().shares || self.own_waits > 0 {
+            return self.charge_each(ns, sink);
+        }
+        match self.holds.iter_mut().find(|open| !open.superseded) {
+            Some(OpenHold { hold, .. }) => {
+                let waiters = i64::try_from(self.waits.len()).unwrap_or(i64::MAX);
+                hold.wait_caused_ns = hold.wait_caused_ns.saturating_add(ns.saturating_mul(waiters));
+                hold.max_waiters = hold.max_waiters.max(waiters);
+            }
+            None => self.gap_ns = self.gap_ns.saturating_add(ns),
+        }
+    }
+
+    fn charge_each(&mut self, ns: i64, sink: &mut impl Sink) {
+        let (free, shares) = (self.is_free(), sink.needs().shares);
+        for open in &mut self.holds {
+            open.waiters = 0;
+        }
+        for open in &mut self.waits {
+            let payer = payer(&mut self.holds, &open.wait).map(|open| {
+                open.hold.wait_caused_ns = open.hold.wait_caused_ns.saturating_add(ns);
+                open.waiters += 1;
+                open.hold.max_waiters = open.hold.max_waiters.max(open.waiters);
+                open.hold.id()
+            });
+            if payer.is_none() {
+                open.gap_from_ns = open.gap_from_ns.saturating_sub(ns);
+            }
+            if shares {
+                match &mut open.run {
+                    Some(share)
+                        if share.payer == payer && (share.free == free || share.is_owners(&open.wait)) =>
+                    {
+                        share.ns = share.ns.saturating_add(ns);
+                    }
+                    _ => {
+                        open.share(sink);
+                        open.run = Some(Share { payer, free, start_ns: self.now_ns, ns });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a wait at `now_ns` and sets the part of it that is charged to no hold.
+    pub(super) fn finished(&self, mut open: OpenWait, counts: &mut Counts, sink: &mut impl Sink) -> Wait {
+        open.share(sink);
+        let mut wait = open.wait;
+        wait.end_ns = self.now_ns;
+        wait.wait_ns = wait.end_ns.saturating_sub(wait.start_ns);
+        if self.rule.measures_holds {
+            let gap_ns = self.gap_ns.saturating_sub(open.gap_from_ns);
+            wait.gap_ns = Some(gap_ns);
+            counts.waited_ns = counts.waited_ns.saturating_add(wait.wait_ns);
+            counts.gap_ns = counts.gap_ns.saturating_add(gap_ns);
+        }
+        wait
+    }
+
+    /// Returns the payers at `now_ns`, which must be settled.
+    pub(super) fn payers(&self) -> LockPayers {
+        let mut open = self.holds.iter().filter(|open| !open.superseded);
+        let first = open.next();
+        let is_other = |open: &&OpenHold| first.is_some_and(|first| first.hold.task != open.hold.task);
+        LockPayers {
+            first: first.map(|open| open.hold.id()),
+            second: if self.own_waits > 0 { open.find(is_other).map(|open| open.hold.id()) } else { None },
+            first_excludes: first.is_some_and(|first| first.excludes),
+            free: self.is_free(),
+            measured: self.rule.measures_holds,
+            has_own_waits: self.own_waits > 0,
+        }
+    }
+}
+
+impl OpenWait {
+    /// Emits the current share.
+    fn share(&mut self, sink: &mut impl Sink) {
+        if let Some(share) = self.run.take() {
+            sink.push(Item::Share(&self.wait, &share));
+        }
+    }
+}
+
+/// Returns the hold that a wait is charged to now.
+fn payer<'a>(holds: &'a mut [OpenHold], wait: &Wait) -> Option<&'a mut OpenHold> {
+    holds.iter_mut().find(|open| !open.superseded && open.hold.task != wait.task)
+}

@@ -1,0 +1,200 @@
+//! The filter that all tables share, and its selectors of locks and tasks, as typed on the command line.
+//!
+//! Filters by lock choose the events that reach the engine, so they cannot change who waits for whom. All other filters choose among
+//! the intervals of the engine: a hold by its owner, a wait by the waiting task. A `Selection` resolves a filter against a
+//! trace.
+
+use std::{convert::Infallible, fmt, str::FromStr};
+
+use trace_format::{LockId, LockKind, Mode, TaskId, TaskRow};
+
+use crate::{
+    input::names::purposes::Purpose,
+    input::names::{Names, printable},
+};
+use output::error::{AnalyzeError, near};
+
+/// The part of a trace to analyze. The default is everything but idle waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Only these locks.
+    pub lock: Option<LockSelector>,
+    /// Only locks of these kinds; if empty, all for which tasks do not wait idly.
+    pub kinds: Vec<LockKind>,
+    /// Includes idle waits: all but those for locks.
+    pub include_idle: bool,
+    /// Only waits for these purposes, and the acquisitions that end them; if empty, `include_idle` decides.
+    pub purposes: Vec<Purpose>,
+    /// Only the holds and waits of these tasks.
+    pub task: Option<TaskSelector>,
+    /// Only the holds and waits of threads with one of these names; if empty, all.
+    pub comms: Vec<String>,
+    /// Only holds and waits with a function in their stack whose name contains this.
+    pub symbol: Option<String>,
+    /// Only holds and waits of this mode.
+    pub mode: Option<Mode>,
+    /// Only waits of at least this length, in ns, and holds that followed such a wait.
+    pub min_wait_ns: Option<i64>,
+    /// Only intervals that ended at or after this time, in ns since the start of the trace.
+    pub from_ns: Option<i64>,
+    /// Only intervals that ended before this time, in ns since the start of the trace.
+    pub to_ns: Option<i64>,
+}
+
+/// Selects locks. `0x7f..` is an address, `#12` an id, everything else a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockSelector {
+    /// All locks at this address.
+    Address(u64),
+    /// The lock with this id.
+    Id(LockId),
+    /// All locks of this name; if there are none, all whose name contains it.
+    Name(String),
+}
+
+impl FromStr for LockSelector {
+    type Err = Infallible;
+
+    fn from_str(word: &str) -> Result<Self, Infallible> {
+        let hex = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
+        if let Some(address) = hex.and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+            return Ok(Self::Address(address));
+        }
+        let id = word.strip_prefix('#').and_then(|id| id.parse().ok());
+        Ok(id.map_or_else(|| Self::Name(word.to_owned()), |id| Self::Id(LockId(id))))
+    }
+}
+
+impl fmt::Display for LockSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address:#x}"),
+            Self::Id(id) => write!(f, "{id}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Selects tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskSelector {
+    /// The thread with this id, or all threads of the process with this id.
+    Number(i32),
+    /// All threads of this name, in which `*` stands for any text and `?` for any character.
+    Comm(String),
+}
+
+impl FromStr for TaskSelector {
+    type Err = Infallible;
+
+    fn from_str(word: &str) -> Result<Self, Infallible> {
+        Ok(word.parse().map_or_else(|_| Self::Comm(word.to_owned()), Self::Number))
+    }
+}
+
+impl fmt::Display for TaskSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Comm(comm) => f.write_str(comm),
+        }
+    }
+}
+
+/// Returns the locks that `selector` selects: one or more.
+///
+/// # Errors
+///
+/// [`AnalyzeError::LockNotFound`] without suggestions.
+pub(super) fn resolve_lock(names: &Names, selector: &LockSelector) -> Result<Vec<LockId>, AnalyzeError> {
+    let by_name = |matches: &dyn Fn(&str) -> bool| {
+        let found = names.locks().iter().filter(|lock| lock.name.as_deref().is_some_and(matches));
+        found.map(|lock| lock.id).collect::<Vec<_>>()
+    };
+    let found: Vec<LockId> = match selector {
+        LockSelector::Id(id) => names.lock(*id).map(|lock| lock.id).into_iter().collect(),
+        LockSelector::Address(address) => {
+            names.locks().iter().filter(|lock| lock.address == Some(*address)).map(|lock| lock.id).collect()
+        }
+        LockSelector::Name(name) => {
+            let whole = by_name(&|other| other == name);
+            if whole.is_empty() && !name.is_empty() {
+                by_name(&|other| other.contains(name.as_str()))
+            } else {
+                whole
+            }
+        }
+    };
+    if found.is_empty() {
+        let wanted = printed(selector);
+        let known = names.locks().iter().filter_map(|lock| lock.name.as_deref());
+        let near = near(&wanted, known).map(|name| printable(name).into_owned());
+        return Err(AnalyzeError::LockNotFound { wanted, near, busiest: Vec::new() });
+    }
+    Ok(found)
+}
+
+/// Returns the tasks that `selector` selects: one or more.
+pub(super) fn resolve_task(names: &Names, selector: &TaskSelector) -> Result<Vec<TaskId>, AnalyzeError> {
+    let is_selected = |task: &&TaskRow| match selector {
+        TaskSelector::Number(number) => task.tid == *number || task.pid == *number,
+        TaskSelector::Comm(comm) => task.comm.as_ref().is_some_and(|name| is_like(name, comm)),
+    };
+    let found: Vec<TaskId> = names.tasks().iter().filter(is_selected).map(|task| task.id).collect();
+    if found.is_empty() {
+        let wanted = printed(selector);
+        let known = names.tasks().iter().filter_map(|task| task.comm.as_deref());
+        let near = near(&wanted, known).map(|comm| printable(comm).into_owned());
+        return Err(AnalyzeError::TaskNotFound { wanted, near });
+    }
+    Ok(found)
+}
+
+/// Returns whether a name matches a pattern, in which `*` stands for any text and `?` for any character.
+pub(super) fn is_like(name: &str, pattern: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            ends.into_iter().any(|at| is_like(&name[at..], rest.as_str()))
+        }
+        Some(wanted) => {
+            let mut others = name.chars();
+            others.next().is_some_and(|found| wanted == '?' || found == wanted)
+                && is_like(others.as_str(), rest.as_str())
+        }
+    }
+}
+
+/// Returns a selector as text that is safe to print.
+pub(super) fn printed(selector: &impl ToString) -> String {
+    printable(&selector.to_string()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text_and_a_question_mark_for_one_character() {
+        for (name, pattern) in
+            [("worker-12", "worker-*"), ("worker-12", "*-1?"), ("é", "?"), ("", "*"), ("a*", "a*")]
+        {
+            assert!(is_like(name, pattern), "{name} {pattern}");
+        }
+        for (name, pattern) in [("worker", "worker-*"), ("worker-12", "worker"), ("ab", "?"), ("", "?")] {
+            assert!(!is_like(name, pattern), "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_typed_word_is_an_address_an_id_or_a_name() {
+        let parse = |word: &str| word.parse::<LockSelector>().unwrap();
+        assert_eq!(parse("0xffff888100000010"), LockSelector::Address(0xffff_8881_0000_0010));
+        assert_eq!(parse("#12"), LockSelector::Id(LockId(12)));
+        for name in ["hot_mutex", "12", "0xyz", "#", "#x", ""] {
+            assert_eq!(parse(name), LockSelector::Name(name.to_owned()));
+        }
+    }
+}

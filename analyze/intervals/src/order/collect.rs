@@ -1,0 +1,153 @@
+//! Collects the dependencies of a trace, in one pass over all its rows.
+//!
+//! A task wants a lock at a `wait` row, or at an `acquire` row without one. It does not if it has the lock already, if it turns its
+//! exclusive hold into a shared one, or if the call was a try: the row says so, or
+//! else its stack. A lock that was taken by a try is held from then on.
+//!
+//! Rows of all locks share one clock, the running maximum of their times.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use trace_format::{CallKind, Event, EventKind, LockId, Mode, TaskId};
+
+use super::{
+    dependency::{Dependencies, Dependency, DependencyId},
+    held::HeldLocks,
+    node::Nodes,
+};
+use crate::{
+    engine::{Engine, Rules, deadlock::Deadlock},
+    input::names::Names,
+};
+
+/// Collects dependencies. `selects` returns whether the filter selects a row.
+pub struct Collector<'a, F> {
+    names: &'a Names,
+    nodes: &'a Nodes<'a>,
+    rules: Arc<Rules>,
+    selects: F,
+    engine: Engine,
+    held: HeldLocks,
+    tasks: FxHashMap<TaskId, TaskState>,
+    dependencies: Dependencies,
+    now_ns: i64,
+}
+
+/// The state of a task besides its held locks.
+#[derive(Debug, Default)]
+struct TaskState {
+    /// The locks that it waits for, with the dependencies that these waits made.
+    waits: Vec<(LockId, Option<DependencyId>)>,
+    /// The last exclusive hold that it released, and the time.
+    released: Option<(LockId, i64)>,
+}
+
+/// The dependencies of a trace.
+#[derive(Debug)]
+pub struct Collected {
+    pub(super) dependencies: Vec<Dependency>,
+    /// Attempts that were not kept, because there were too many distinct nestings.
+    pub dropped: u64,
+    /// The deadlocks at the end.
+    pub deadlocks: Vec<Deadlock>,
+}
+
+impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
+    pub fn new(names: &'a Names, nodes: &'a Nodes<'a>, rules: Arc<Rules>, selects: F) -> Self {
+        Self {
+            names,
+            nodes,
+            selects,
+            engine: Engine::new(Arc::clone(&rules)),
+            held: HeldLocks::new(Arc::clone(&rules)),
+            rules,
+            tasks: FxHashMap::default(),
+            dependencies: Dependencies::default(),
+            now_ns: i64::MIN,
+        }
+    }
+
+    /// Adds the next row of the trace.
+    pub fn push(&mut self, row: &Event) {
+        let row = Event { ts_ns: row.ts_ns.max(self.now_ns), ..*row };
+        if row.ts_ns > self.now_ns {
+            self.held.settle();
+            self.now_ns = row.ts_ns;
+        }
+        match (row.kind, row.task, row.lock) {
+            (EventKind::Wait, Some(task), Some(lock)) => self.wait(task, lock, &row),
+            (EventKind::Acquire, Some(task), Some(lock)) => self.acquire(task, lock, &row),
+            (EventKind::Abandon, Some(task), Some(lock)) => drop(self.end_wait(task, lock, &row)),
+            (EventKind::Release, Some(task), Some(lock)) if row.mode == Some(Mode::Exclusive) => {
+                self.tasks.entry(task).or_default().released = Some((lock, row.ts_ns));
+            }
+            (EventKind::Lost, ..) => self.tasks.clear(),
+            _ => {}
+        }
+        self.engine.push(&row, &mut self.held);
+    }
+
+    /// Ends the trace.
+    pub fn finish(self) -> Collected {
+        let deadlocks = self.engine.open_locks().deadlocks();
+        let Dependencies { all, dropped, .. } = self.dependencies;
+        Collected { dependencies: all, dropped, deadlocks }
+    }
+
+    fn wait(&mut self, task: TaskId, lock: LockId, row: &Event) {
+        let is_waiting = |state: &TaskState| state.waits.iter().any(|(wanted, _)| *wanted == lock);
+        if !self.tasks.get(&task).is_some_and(is_waiting) {
+            let dependency = self.want(task, lock, row);
+            self.tasks.entry(task).or_default().waits.push((lock, dependency));
+        }
+    }
+
+    fn acquire(&mut self, task: TaskId, lock: LockId, row: &Event) {
+        if self.end_wait(task, lock, row) {
+            return;
+        }
+        let is_free = row.wait_ns == Some(0);
+        let released = self.tasks.get(&task).and_then(|state| state.released);
+        let is_downgrade = is_free && row.mode == Some(Mode::Shared) && released == Some((lock, row.ts_ns));
+        let is_try = match row.call {
+            Some(call) => call == CallKind::Try,
+            None => is_free && self.names.is_try(lock, row.stack),
+        };
+        if !is_downgrade && !is_try {
+            self.want(task, lock, row);
+        }
+    }
+
+    /// Ends the wait of a task for a lock. Returns whether there was one.
+    fn end_wait(&mut self, task: TaskId, lock: LockId, row: &Event) -> bool {
+        let Some(state) = self.tasks.get_mut(&task) else { return false };
+        let Some(at) = state.waits.iter().position(|(wanted, _)| *wanted == lock) else { return false };
+        let (_, dependency) = state.waits.swap_remove(at);
+        self.select(dependency, row);
+        true
+    }
+
+    /// Adds a dependency, if the task holds other locks and not this one.
+    fn want(&mut self, task: TaskId, lock: LockId, row: &Event) -> Option<DependencyId> {
+        let held = self.held.of(task);
+        let has_it = held.iter().any(|held| held.lock == lock);
+        if held.is_empty() || has_it || !self.rules.measures_holds(lock) {
+            return None;
+        }
+        let wanted = (task, lock, row.mode.unwrap_or(Mode::Exclusive), row.stack);
+        let dependency = self.dependencies.add(self.nodes, held, wanted);
+        self.select(dependency, row);
+        dependency
+    }
+
+    /// Selects a dependency if the filter selects the row: the one that makes it, or the end of its wait.
+    fn select(&mut self, dependency: Option<DependencyId>, row: &Event) {
+        if let Some(id) = dependency
+            && !self.dependencies.is_selected(id)
+            && (self.selects)(row)
+        {
+            self.dependencies.select(id);
+        }
+    }
+}

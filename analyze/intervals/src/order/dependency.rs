@@ -1,0 +1,156 @@
+//! Dependencies: a task wants a lock while it holds others.
+//!
+//! The held locks of a task and the lock that it wants enter, each time that it wants one in a way that can block. Equal nestings become
+//! one [`Dependency`] with a count and its tasks.
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, Mode, StackId, TaskId};
+
+use super::{
+    held::Held,
+    node::{Node, Nodes},
+};
+
+/// The most distinct nestings that are kept; some 300 bytes each.
+const MAX_DEPENDENCIES: usize = 1 << 20;
+
+/// A lock, the mode in which it is held or wanted, and the site of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Acquisition {
+    pub node: Node,
+    pub mode: Mode,
+    /// The number of the site among those of the trace.
+    pub site: u32,
+}
+
+/// An acquisition, and the stack and lock of its first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Example {
+    pub(super) acquisition: Acquisition,
+    pub(super) lock: LockId,
+    pub(super) stack: Option<StackId>,
+}
+
+/// A nesting of locks, as often as it occurred.
+#[derive(Clone, Debug)]
+pub(super) struct Dependency {
+    /// The locks that were held, sorted and distinct.
+    pub(super) held: Vec<Example>,
+    /// The lock that was wanted.
+    pub(super) wanted: Example,
+    /// The locks that were held each time: exclusive, if it was each time. Two dependencies that share one cannot run side by side.
+    pub(super) gates: Vec<(LockId, Mode)>,
+    pub(super) count: u64,
+    /// The tasks that wanted the lock, sorted.
+    pub(super) tasks: Vec<TaskId>,
+    /// Whether the filter selects one of these attempts.
+    pub(super) is_selected: bool,
+}
+
+/// The index of a dependency.
+pub(super) type DependencyId = u32;
+
+/// All dependencies of a trace.
+#[derive(Debug, Default)]
+pub(super) struct Dependencies {
+    pub(super) all: Vec<Dependency>,
+    /// By the wanted acquisition and those held.
+    known: FxHashMap<Box<[Acquisition]>, DependencyId>,
+    key: Vec<Acquisition>,
+    /// Attempts that were not kept, because there were too many distinct nestings.
+    pub(super) dropped: u64,
+}
+
+impl Dependencies {
+    /// Adds that `task` wants a lock while it holds others. `None` if that is not kept.
+    pub(super) fn add(
+        &mut self,
+        nodes: &Nodes<'_>,
+        held: &[Held],
+        (task, lock, mode, stack): (TaskId, LockId, Mode, Option<StackId>),
+    ) -> Option<DependencyId> {
+        let class = nodes.of(lock);
+        // Two locks of one class are nodes of their own: the class counts in itself only if they are taken in both orders.
+        let is_nested = held.iter().any(|held| nodes.of(held.lock) == class);
+        let node = |lock: LockId| match nodes.of(lock) {
+            node if is_nested && node == class => Node::Lock(lock),
+            node => node,
+        };
+        let of = |lock: LockId, mode: Mode, stack: Option<StackId>| {
+            let acquisition = Acquisition { node: node(lock), mode, site: nodes.site(lock, stack) };
+            Example { acquisition, lock, stack }
+        };
+        let wanted = of(lock, mode, stack);
+        self.key.clear();
+        self.key.push(wanted.acquisition);
+        self.key.extend(held.iter().map(|held| of(held.lock, held.mode, held.stack).acquisition));
+        self.key[1..].sort_unstable();
+        self.key.dedup();
+        let id = match self.known.get(self.key.as_slice()) {
+            Some(id) => *id,
+            None if self.all.len() >= MAX_DEPENDENCIES => {
+                self.dropped += 1;
+                return None;
+            }
+            None => {
+                let mut held_once: Vec<Example> =
+                    held.iter().map(|held| of(held.lock, held.mode, held.stack)).collect();
+                held_once.sort_unstable();
+                held_once.dedup_by_key(|held| held.acquisition);
+                let (gates, count, tasks) = (gates(held), 0, Vec::new());
+                // At most MAX_DEPENDENCIES.
+                let id = self.all.len() as DependencyId;
+                self.all.push(Dependency {
+                    held: held_once,
+                    wanted,
+                    gates,
+                    count,
+                    tasks,
+                    is_selected: false,
+                });
+                self.known.insert(self.key.as_slice().into(), id);
+                id
+            }
+        };
+        let dependency = &mut self.all[id as usize];
+        // Nestings of single locks that are equal have equal gates.
+        if dependency.count > 0 && nodes.has_classes() {
+            restrict(&mut dependency.gates, held);
+        }
+        dependency.count += 1;
+        if let Err(at) = dependency.tasks.binary_search(&task) {
+            dependency.tasks.insert(at, task);
+        }
+        Some(id)
+    }
+
+    pub(super) fn select(&mut self, id: DependencyId) {
+        self.all[id as usize].is_selected = true;
+    }
+
+    pub(super) fn is_selected(&self, id: DependencyId) -> bool {
+        self.all[id as usize].is_selected
+    }
+}
+
+/// Returns the locks that are held, each once: exclusive, if it is held so.
+fn gates(held: &[Held]) -> Vec<(LockId, Mode)> {
+    let mut gates: Vec<(LockId, Mode)> = held.iter().map(|held| (held.lock, held.mode)).collect();
+    // Exclusive sorts before shared.
+    gates.sort_unstable();
+    gates.dedup_by_key(|gate| gate.0);
+    gates
+}
+
+/// Keeps the gates that are held again. One that is held shared this time is a shared one.
+fn restrict(gates: &mut Vec<(LockId, Mode)>, held: &[Held]) {
+    gates.retain_mut(|(lock, mode)| {
+        let mut modes = held.iter().filter(|held| held.lock == *lock).map(|held| held.mode);
+        let Some(first) = modes.next() else { return false };
+        let is_exclusive = first == Mode::Exclusive || modes.any(|mode| mode == Mode::Exclusive);
+        if !is_exclusive {
+            *mode = Mode::Shared;
+        }
+        true
+    });
+}

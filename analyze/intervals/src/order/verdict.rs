@@ -1,0 +1,159 @@
+//! The conditions under which a cycle of lock orders can deadlock.
+//!
+//! A cycle enters, the verdict leaves. The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a
+//! gate), and at each lock the mode held and the mode wanted must exclude each other. These are the conditions of Bensalem and Havelund
+//! (Dynamic Deadlock Analysis of Multi-threaded Programs, 2005). A cycle can deadlock if one choice of its dependencies satisfies all.
+
+use serde::Serialize;
+use trace_format::{LockId, Mode, TaskId};
+
+use super::{
+    dependency::{Dependency, DependencyId},
+    graph::Edge,
+    lifetimes::{Lifetimes, Together},
+    node::Nodes,
+};
+use output::choices;
+
+/// The most choices of dependencies that are tried for one cycle.
+const MAX_CHOICES: u32 = 10_000;
+
+choices! {
+    /// Whether a cycle of lock orders can deadlock.
+    Verdict, "verdict" {
+        /// It can, if all of it happens at once.
+        #[default]
+        Inversion = "inversion",
+        /// It can, if a writer waits for a lock that the tasks read.
+        NeedsWriter = "needs_writer",
+        /// It cannot: the modes at one of its locks do not exclude each other.
+        Shared = "shared",
+        /// It cannot: two of its tasks hold one further lock.
+        Gated = "gated",
+        /// It cannot: one task would have to act twice.
+        OneThread = "one_thread",
+        /// It cannot: its tasks were never alive at the same time.
+        NeverTogether = "never_together",
+    }
+}
+
+impl Verdict {
+    /// Returns whether the cycle can deadlock.
+    pub const fn is_inversion(self) -> bool {
+        matches!(self, Self::Inversion | Self::NeedsWriter)
+    }
+}
+
+/// The numbers of cycles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CycleCounts {
+    /// Cycles that can deadlock.
+    pub inversions: u64,
+    /// Cycles in which the modes at a lock do not exclude each other.
+    pub shared: u64,
+    /// Cycles in which two tasks hold one further lock.
+    pub gated: u64,
+    /// Cycles in which one task would have to act twice.
+    pub one_thread: u64,
+    /// Cycles of tasks that were never alive at the same time.
+    pub never_together: u64,
+}
+
+impl CycleCounts {
+    pub(super) fn add(&mut self, verdict: Verdict) {
+        *match verdict {
+            Verdict::Inversion | Verdict::NeedsWriter => &mut self.inversions,
+            Verdict::Shared => &mut self.shared,
+            Verdict::Gated => &mut self.gated,
+            Verdict::OneThread => &mut self.one_thread,
+            Verdict::NeverTogether => &mut self.never_together,
+        } += 1;
+    }
+
+    /// Adds the numbers of another trace.
+    pub fn merge(&mut self, other: Self) {
+        self.inversions += other.inversions;
+        self.shared += other.shared;
+        self.gated += other.gated;
+        self.one_thread += other.one_thread;
+        self.never_together += other.never_together;
+    }
+
+    /// Returns the number of cycles that cannot deadlock.
+    pub fn harmless(&self) -> u64 {
+        self.shared + self.gated + self.one_thread + self.never_together
+    }
+}
+
+/// Judges cycles.
+pub(super) struct Judge<'a> {
+    pub(super) dependencies: &'a [Dependency],
+    pub(super) edges: &'a [Edge],
+    pub(super) properties: &'a Nodes<'a>,
+    pub(super) lifetimes: &'a Lifetimes,
+}
+
+impl Judge<'_> {
+    /// Returns the verdict on the cycle of these edges, and whether there were too many choices to try all.
+    pub(super) fn verdict(&self, path: &[usize]) -> (Verdict, bool) {
+        let mut inversion = Verdict::Inversion;
+        for (edge, next) in path.iter().zip(path.iter().cycle().skip(1)) {
+            let (wanted, held) = (self.edges[*edge].wanted, self.edges[*next].held);
+            let lock = wanted.node.lock();
+            if self.properties.excludes(lock, wanted.mode, held.mode) {
+                continue;
+            }
+            let are_readers = wanted.mode == Mode::Shared && held.mode == Mode::Shared;
+            if !are_readers || !self.properties.queues_writers(lock) {
+                return (Verdict::Shared, false);
+            }
+            inversion = Verdict::NeedsWriter;
+        }
+        let mut choices = Choices { left: MAX_CHOICES, best: None };
+        self.choose(path, &mut Vec::new(), &mut choices);
+        let verdict = match choices.best {
+            None => Verdict::Gated,
+            Some(Together::OneTask) => Verdict::OneThread,
+            Some(Together::Never) => Verdict::NeverTogether,
+            Some(Together::Yes) => inversion,
+        };
+        (verdict, choices.left == 0)
+    }
+
+    /// Chooses a dependency for each edge so that no two have a gate, and so that their tasks can act together.
+    fn choose(&self, path: &[usize], chosen: &mut Vec<DependencyId>, choices: &mut Choices) {
+        let dependency = |id: DependencyId| &self.dependencies[id as usize];
+        let Some((edge, rest)) = path.split_first() else {
+            let tasks: Vec<&[TaskId]> = chosen.iter().map(|id| &*dependency(*id).tasks).collect();
+            choices.best = choices.best.max(Some(self.lifetimes.together(&tasks)));
+            return;
+        };
+        for (id, _) in &self.edges[*edge].variants {
+            if choices.left == 0 || choices.best == Some(Together::Yes) {
+                return;
+            }
+            choices.left -= 1;
+            if chosen.iter().any(|other| self.have_gate(dependency(*other), dependency(*id))) {
+                continue;
+            }
+            chosen.push(*id);
+            self.choose(rest, chosen, choices);
+            chosen.pop();
+        }
+    }
+
+    /// Returns whether two dependencies hold one lock in modes that exclude each other.
+    fn have_gate(&self, one: &Dependency, other: &Dependency) -> bool {
+        let is_gate = |(lock, mode): &(LockId, Mode)| {
+            let also = other.gates.iter().find(|(also, _)| also == lock);
+            also.is_some_and(|(_, also)| self.properties.excludes(*lock, *mode, *also))
+        };
+        one.gates.iter().any(is_gate)
+    }
+}
+
+/// The choices of dependencies that are left to try, and the best so far. `None` if all had a gate.
+struct Choices {
+    left: u32,
+    best: Option<Together>,
+}

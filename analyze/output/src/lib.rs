@@ -1,0 +1,39 @@
+//! The output of a table: rows as text, CSV, JSON, Markdown, Parquet or Arrow.
+//!
+//! A table declares its [`Column`]s once. [`writer`] takes their [`Field`]s and returns a [`Rows`] that writes one row of
+//! [`Cell`]s after the other. No format keeps rows, except for the row group that Parquet compresses as one, so memory does not
+//! grow with the number of rows.
+
+#![allow(missing_debug_implementations, reason = "only the crates of the analyzer use this one")]
+
+mod arrow;
+mod batch;
+pub mod calendar;
+mod cell;
+mod choices;
+pub mod column;
+mod csv;
+pub mod error;
+pub mod fit;
+mod format;
+mod having;
+mod help;
+pub mod json;
+pub mod layout;
+mod markdown;
+mod parquet;
+pub mod safe;
+mod short;
+#[cfg(test)]
+mod tests;
+mod text;
+pub mod units;
+mod writer;
+
+pub use cell::{Cell, Kind, Rows};
+pub use column::{Column, Field, Merge, Order, Role, Visibility};
+pub use error::AnalyzeError;
+pub use format::{Format, Page};
+pub use having::{Having, RowTest, number};
+pub use help::help;
+pub use writer::{write_rows, writer};

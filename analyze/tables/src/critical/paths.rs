@@ -1,0 +1,119 @@
+//! The sums of one path: steps enter, sums by lock and by kind of step leave.
+
+use rustc_hash::FxHashMap;
+use trace_format::LockId;
+
+use super::totals::Parts;
+use intervals::{
+    critical::{Part, Path, Step},
+    items::State,
+};
+
+/// The sums of a path.
+#[derive(Debug, Default)]
+pub(super) struct PathSums {
+    /// By group of roots and lock.
+    pub(super) by_lock: FxHashMap<(usize, LockId), LockSums>,
+    pub(super) parts: Parts,
+    /// The group of each root, if they are spans.
+    groups: Vec<usize>,
+    /// Of spans: `path_ns` by root and lock.
+    by_span: FxHashMap<(usize, LockId), i64>,
+}
+
+/// The part of a path that one lock has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LockSums {
+    /// Time on the path with a hold of the lock that was acquired last of all open holds of the task.
+    pub(super) path_ns: i64,
+    /// Time on the path with any hold of the lock.
+    pub(super) held_ns: i64,
+    pub(super) handoff_ns: i64,
+    pub(super) jumps: i64,
+}
+
+/// The distribution of the part of a lock over the spans of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OverSpans {
+    /// The spans whose path has the lock.
+    pub(super) spans: i64,
+    pub(super) p50_ns: i64,
+    pub(super) p99_ns: i64,
+}
+
+impl PathSums {
+    /// Returns sums of spans of these groups.
+    pub(super) fn of_spans(groups: Vec<usize>) -> Self {
+        Self { groups, ..Self::default() }
+    }
+
+    /// Returns the distribution of `path_ns` over the spans of each group, by lock. A span without the lock counts as 0.
+    pub(super) fn over_spans(&self) -> FxHashMap<(usize, LockId), OverSpans> {
+        let mut sizes: FxHashMap<usize, usize> = FxHashMap::default();
+        self.groups.iter().for_each(|group| *sizes.entry(*group).or_default() += 1);
+        let mut times: FxHashMap<(usize, LockId), Vec<i64>> = FxHashMap::default();
+        for ((root, lock), ns) in &self.by_span {
+            times.entry((self.groups[*root], *lock)).or_default().push(*ns);
+        }
+        let distribution = |(key, mut times): ((usize, LockId), Vec<i64>)| {
+            times.sort_unstable();
+            let size = sizes[&key.0];
+            // The nearest rank, of all spans of the group.
+            let percentile = |percent: usize| {
+                let zeros = size - times.len();
+                let rank = (size * percent).div_ceil(100);
+                rank.checked_sub(zeros + 1).map_or(0, |at| times[at])
+            };
+            let (p50_ns, p99_ns) = (percentile(50), percentile(99));
+            (key, OverSpans { spans: times.len() as i64, p50_ns, p99_ns })
+        };
+        times.into_iter().map(distribution).collect()
+    }
+}
+
+impl Path for PathSums {
+    fn step(&mut self, root: usize, step: &Step<'_>) {
+        let ns = step.to_ns - step.from_ns;
+        let Self { by_lock, parts, groups, by_span } = self;
+        let group = groups.get(root).copied();
+        let of = |lock| (group.unwrap_or_default(), lock);
+        let part = match step.part {
+            Part::Task { held: [others @ .., last], .. } => {
+                if group.is_some() {
+                    *by_span.entry((root, last.lock)).or_default() += ns;
+                }
+                let of_last = by_lock.entry(of(last.lock)).or_default();
+                of_last.path_ns += ns;
+                of_last.held_ns += ns;
+                // A task may hold a lock more than once.
+                for (at, held) in others.iter().enumerate() {
+                    let is_again = others[at + 1..].iter().chain([last]).any(|other| other.lock == held.lock);
+                    if !is_again {
+                        by_lock.entry(of(held.lock)).or_default().held_ns += ns;
+                    }
+                }
+                &mut parts.in_locks_ns
+            }
+            Part::Task { held: [], state } => match state {
+                State::Preempted | State::Ready => &mut parts.off_cpu_ns,
+                State::Asleep | State::Uninterruptible | State::Stopped => &mut parts.asleep_ns,
+                State::Lock | State::Idle | State::Running | State::Unknown => &mut parts.no_lock_ns,
+            },
+            Part::Handoff(lock) => {
+                by_lock.entry(of(lock)).or_default().handoff_ns += ns;
+                &mut parts.handoff_ns
+            }
+            Part::WakeUp(_) => &mut parts.wake_up_ns,
+            Part::Waiting { is_idle: false, .. } => &mut parts.waiting_ns,
+            Part::Waiting { is_idle: true, .. } => &mut parts.idle_ns,
+            Part::Before => &mut parts.before_ns,
+            Part::Lost => &mut parts.lost_ns,
+        };
+        *part += ns;
+    }
+
+    fn jump(&mut self, root: usize, lock: LockId) {
+        let group = self.groups.get(root).copied().unwrap_or_default();
+        self.by_lock.entry((group, lock)).or_default().jumps += 1;
+    }
+}

@@ -1,0 +1,278 @@
+//! `klock analyze diff`: recordings of one program before and after a change, lock by lock: what became longer, and whether that is more than
+//! chance.
+//!
+//! Addresses and ids differ from run to run, so locks are matched by what lasts: name, site of initialisation, site of acquisition.
+//! Sums are compared as rates, per second of the recording, because recordings differ in length.
+//!
+//! Resampling tells change from chance. With at least [`ENOUGH`] recordings per side, whole recordings are drawn, with repetition, so that
+//! the interval holds what recordings of the same program differ by. With fewer, each recording is cut into equal periods, which are drawn: the
+//! interval then holds only chance within a recording, and the output reports it. The draws are the same each time. The holds and waits are those of
+//! a report. Memory grows with the keys times the periods. Of a fleet, hosts are drawn: within a host everything depends on everything else.
+
+use std::{
+    borrow::Borrow,
+    cmp::Reverse,
+    io::{self, Write},
+    path::Path,
+};
+
+use serde::Serialize;
+use trace_format::Trace;
+
+use crate::{Table, cut_column, table};
+use intervals::{
+    input::on_all_processors,
+    input::trust::{About, Trust},
+};
+use output::{
+    Cell, Column, Format, Kind, Page, column::select, error::AnalyzeError, json, layout::TextStyle,
+    write_rows,
+};
+
+mod draws;
+mod hosts;
+mod measure;
+mod metric;
+mod options;
+mod periods;
+mod side;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
+pub use hosts::is_of_hosts;
+pub use measure::Change;
+pub use metric::{Condition, Metric};
+pub use options::{Align, Options};
+pub use side::{goes_by_itself, label};
+
+use draws::Draws;
+use periods::Periods;
+use side::{Side, is_gone};
+
+impl Condition {
+    /// Returns the change if it is beyond the limit and more than chance. A change from nothing is beyond every limit.
+    pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
+        let change = diff.all.change(self.metric);
+        // A metric that was not measured is not 0.
+        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
+        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
+        let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
+        let is_met = match change.change {
+            Some(by) => beyond(by) && change.is_certain(),
+            None => has_come && self.above,
+        };
+        is_met.then_some(change)
+    }
+}
+
+/// The comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diff {
+    /// The key that is matched.
+    pub by: Align,
+    /// The metric by whose difference rows are sorted.
+    pub metric: Metric,
+    /// The number of recordings, or hosts, of each side.
+    pub recordings: [usize; 2],
+    /// The units that were drawn for the intervals.
+    pub resampling: Resampling,
+    /// All locks together.
+    pub all: Row,
+    /// The keys, the one with the greatest difference first.
+    pub rows: Vec<Row>,
+    /// The number of rows before the limit.
+    pub rows_total: usize,
+    /// Events and intervals that the numbers of the first trace do not hold.
+    pub base: Trust,
+    /// Events and intervals that the numbers of the second trace do not hold.
+    pub new: Trust,
+}
+
+/// One key in both traces.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The name; safe to print.
+    pub name: String,
+    /// The change of every metric.
+    pub changes: Vec<Change>,
+    /// Holds and waits that are not counted in one of the traces, because events were lost while they lasted.
+    pub cut_by_loss: u64,
+}
+
+impl Row {
+    /// Returns the change of a metric.
+    pub fn change(&self, metric: Metric) -> &Change {
+        let at = self.changes.iter().position(|change| change.metric == metric).unwrap_or(0);
+        &self.changes[at]
+    }
+}
+
+/// The change of one metric of a row.
+#[derive(Clone, Debug)]
+pub struct ChangeRow {
+    /// The name of the row.
+    pub name: String,
+    /// The change.
+    pub change: Change,
+    /// Holds and waits that are left out, because events were lost while they lasted.
+    pub cut_by_loss: u64,
+}
+
+impl ChangeRow {
+    fn of(row: &Row, change: Change) -> Self {
+        Self { name: row.name.clone(), change, cut_by_loss: row.cut_by_loss }
+    }
+}
+
+/// Declares the columns. Values are shown as those of `metric`.
+pub fn columns(metric: Metric) -> Vec<Column<ChangeRow>> {
+    type Of = Column<ChangeRow>;
+    fn whole(value: Option<f64>) -> Cell<'static> {
+        value.map(|value| value.round() as i64).into()
+    }
+    fn ppm(part: Option<f64>) -> Cell<'static> {
+        whole(part.map(|part| part * 1e6))
+    }
+    let low = |row: &ChangeRow| ppm(row.change.interval.map(|(low, _)| low));
+    let high = |row: &ChangeRow| ppm(row.change.interval.map(|(_, high)| high));
+    let kind = if metric.is_time() { Kind::Duration } else { Kind::Count };
+    vec![
+        Of::text("metric", |row| row.change.metric.as_str().into(), "The metric."),
+        Of::count("base", |row| whole(row.change.base), "Its value in the first trace.").kind(kind),
+        Of::count("new", |row| whole(row.change.new), "Its value in the second trace.").kind(kind),
+        Of::ppm("change", |row| ppm(row.change.change), "new divided by base, less 1."),
+        Of::ppm("low", low, "The lower end of the interval.").heading("from"),
+        Of::ppm("high", high, "The upper end of the interval.").heading("to"),
+        Of::name("lock", |row| row.name.as_str().into()),
+        cut_column(|row: &ChangeRow| row.cut_by_loss),
+    ]
+}
+
+/// Compares the recordings `new` with `base`, at least one each.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in both.
+pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, AnalyzeError> {
+    let (before, after) = match (Side::of(base, options), Side::of(new, options)) {
+        // A lock or task that only one side has is new or gone.
+        (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base), after),
+        (Ok(before), Err(error)) if is_gone(&error) => (before, Side::empty(new)),
+        // An error of the other side weighs more than a filter that finds nothing in this one.
+        (Err(error), Err(other)) if is_gone(&error) && !is_gone(&other) => return Err(other),
+        (before, after) => (before?, after?),
+    };
+    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
+}
+
+/// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.
+///
+/// # Errors
+///
+/// A file cannot be read, is not such a file, or has fewer than [`ENOUGH`] hosts.
+pub fn diff_hosts(base: &Path, new: &Path, options: &Options) -> Result<Diff, AnalyzeError> {
+    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options))
+}
+
+fn compare(before: Side, after: Side, resampling: Resampling, options: &Options) -> Diff {
+    let recordings = [&before, &after].map(|side| side.spans.all_ns.len());
+    let none = Periods::default();
+    let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let difference = |name: &String| {
+        let value = |side: &Side| {
+            side.keys.get(name).map_or(0.0, |periods| measure::rate(options.metric, periods, &side.spans))
+        };
+        let (was, is) = (value(&before), value(&after));
+        // Positive numbers are in the order of their bits. Of equal differences, such as none, that of the greater values comes first.
+        [(was - is).abs().to_bits(), was.max(is).to_bits()]
+    };
+    names.sort_by_cached_key(|name| (Reverse(difference(name)), *name));
+    let rows_total = names.len();
+    names.truncate(options.limit.unwrap_or(usize::MAX));
+    let draws = Draws::new(resampling, recordings);
+    let row = |name: &str, was: &Periods, is: &Periods| {
+        let change = |metric: &Metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws);
+        let cut_by_loss = was.cut_by_loss + is.cut_by_loss;
+        Row { name: name.to_owned(), changes: Metric::ALL.iter().map(change).collect(), cut_by_loss }
+    };
+    let of_both = |name: &String| {
+        let [was, is] = [&before, &after].map(|side| side.keys.get(name).unwrap_or(&none));
+        row(name, was, is)
+    };
+    // Each row takes thousands of draws.
+    let rows = on_all_processors(&names, |name| of_both(name));
+    let all = row("all", &before.all(), &after.all());
+    let (by, metric) = (options.by, options.metric);
+    let (base, new) = (before.trust, after.trust);
+    Diff { by, metric, recordings, resampling, all, rows, rows_total, base, new }
+}
+
+impl Table for Diff {
+    type Row = ChangeRow;
+
+    fn columns(&self) -> Vec<Column<ChangeRow>> {
+        columns(self.metric)
+    }
+
+    /// Returns every metric of all locks together, then of each key.
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<ChangeRow>> {
+        let of_row =
+            |row: &'_ Row| row.changes.iter().map(|change| ChangeRow::of(row, *change)).collect::<Vec<_>>();
+        [&self.all].into_iter().chain(&self.rows).flat_map(of_row)
+    }
+
+    /// A key is kept by its change of the chosen metric.
+    fn retain(&mut self, keep: &dyn Fn(&ChangeRow) -> bool, limit: Option<usize>) {
+        let metric = self.metric;
+        let keep = |row: &Row| keep(&ChangeRow::of(row, *row.change(metric)));
+        table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
+    }
+
+    fn hidden_rows(&self) -> usize {
+        self.rows_total - self.rows.len()
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.new
+    }
+
+    fn about(&self) -> About {
+        About::Diff
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.trusts().into_iter().filter_map(|(_, trust)| trust.warning()).collect()
+    }
+
+    fn write_text(
+        &self,
+        _columns: &[Column<ChangeRow>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        self.write_changes(page.style, out)
+    }
+
+    fn write_trust(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        self.write_trusts(style, out)
+    }
+
+    /// Markdown has the chosen metric only.
+    fn write(&self, page: &Page, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
+        let columns = select(self.columns(), &page.columns)?;
+        let is_shown = |row: &ChangeRow| page.format != Format::Md || row.change.metric == self.metric;
+        match page.format {
+            Format::Text => self.write_text(&columns, page, out).map_err(AnalyzeError::Write),
+            Format::Json => json::write_value(self, out),
+            format => write_rows(format, &columns, self.rows().filter(|row| is_shown(row.borrow())), out),
+        }
+    }
+}

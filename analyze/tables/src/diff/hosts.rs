@@ -1,0 +1,291 @@
+//! A group of hosts of a fleet as a side of a comparison: the Parquet file of `sql/fleet/cohorts.sql` enters, sums by lock and host leave.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    fs::File,
+    path::Path,
+};
+
+use arrow_array::{
+    Array, RecordBatch, StringArray,
+    cast::AsArray as _,
+    types::{Decimal128Type, Int64Type},
+};
+use arrow_schema::DataType;
+use parquet::{
+    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    file::reader::{FileReader as _, SerializedFileReader},
+};
+
+use super::{
+    draws::{ENOUGH, PERIODS},
+    periods::{Cell, Periods, Spans},
+    side::Side,
+};
+use intervals::{input::names::printable, input::trust::Trust};
+use output::error::AnalyzeError;
+
+/// Returns whether a file is a Parquet file with sums by host, which [`diff_hosts`](super::diff_hosts) compares. A trace, and a file
+/// that cannot be read, is not one.
+pub fn is_of_hosts(path: &Path) -> bool {
+    let columns = |file: File| {
+        let reader = SerializedFileReader::new(file).ok()?;
+        let schema = reader.metadata().file_metadata().schema_descr();
+        let has = |name| schema.columns().iter().any(|column| column.name() == name);
+        Some(has("cohort") && has("host"))
+    };
+    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    is_file && File::open(path).ok().and_then(columns).unwrap_or(false)
+}
+
+/// Reads the hosts of one file.
+pub(super) fn read(path: &Path) -> Result<Side, AnalyzeError> {
+    let bad = |why| AnalyzeError::BadHosts { path: path.to_owned(), why };
+    let mut hosts = Hosts::default();
+    hosts.read(path).map_err(bad)?;
+    let Hosts { cohorts, keys, spans_ns, with_holds_ns, index } = hosts;
+    if cohorts.len() > 1 {
+        let names: Vec<String> = cohorts.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        return Err(bad(format!("it has hosts of several cohorts, {}", names.join(", "))));
+    }
+    if index.len() < ENOUGH {
+        return Err(bad(format!("it has {} hosts, and {ENOUGH} or more are needed", index.len())));
+    }
+    Ok(Side { keys, spans: Spans { all_ns: spans_ns, with_holds_ns }, trust: Trust::default() })
+}
+
+/// The rows of a file.
+#[derive(Default)]
+struct Hosts {
+    /// Labels and their values.
+    cohorts: BTreeSet<(String, String)>,
+    index: BTreeMap<String, usize>,
+    /// By index of the host: the length of its recordings; 0 without recorded holds.
+    spans_ns: Vec<i64>,
+    with_holds_ns: Vec<i64>,
+    /// By lock; each host is a recording with one period.
+    keys: BTreeMap<String, Periods>,
+}
+
+impl Hosts {
+    /// Adds the rows of a file. The error is the reason why it cannot be read.
+    fn read(&mut self, path: &Path) -> Result<(), String> {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        // Without the writer's hints, all text has one type.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+            .and_then(ParquetRecordBatchReaderBuilder::build);
+        for batch in reader.map_err(|error| error.to_string())? {
+            self.add(&batch.map_err(|error| error.to_string())?)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
+        let text = |name| text(batch, name);
+        let (label, cohort, host, align) = (text("label")?, text("cohort")?, text("host")?, text("align")?);
+        let numbers = |name| numbers(batch, name);
+        let (count, contended) = (numbers("acquisitions")?, numbers("cnt_lock")?);
+        let (wait, hold, caused) =
+            (numbers("wait_total_ns")?, numbers("total_ns")?, numbers("wait_caused_ns")?);
+        let recorded = numbers("recorded_ns")?;
+        for row in 0..batch.num_rows() {
+            let part =
+                |text: &StringArray| text.is_valid(row).then(|| printable(text.value(row)).into_owned());
+            self.cohorts.insert((part(label).unwrap_or_default(), part(cohort).unwrap_or_default()));
+            let next = self.index.len();
+            let host = *self.index.entry(part(host).ok_or("a row has no host")?).or_insert(next);
+            if host == next {
+                self.spans_ns.push(recorded[row].unwrap_or(0).max(1));
+                self.with_holds_ns.push(0);
+            }
+            // A host on which nothing was recorded of any lock has a row without one.
+            let Some(align) = part(align) else { continue };
+            let of = |numbers: &[Option<i64>]| numbers[row].unwrap_or(0);
+            let cell = Cell {
+                count: of(&count),
+                contended: of(&contended),
+                wait_ns: of(&wait),
+                hold_ns: of(&hold),
+                caused_ns: of(&caused),
+                ..Cell::default()
+            };
+            let periods = self.keys.entry(align.clone()).or_default();
+            if hold[row].is_some() {
+                periods.measured = true;
+                self.with_holds_ns[host] = self.spans_ns[host];
+            }
+            match periods.cells.entry(host * PERIODS) {
+                Entry::Vacant(first) => drop(first.insert(cell)),
+                Entry::Occupied(_) => return Err(format!("a host has two rows for {align}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b dyn Array, String> {
+    Ok(batch.column_by_name(name).ok_or_else(|| format!("it has no column {name}"))?.as_ref())
+}
+
+/// Returns a column of text.
+fn text<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b StringArray, String> {
+    let column = column(batch, name)?;
+    column.as_string_opt().ok_or_else(|| format!("column {name} has no text, but {}", column.data_type()))
+}
+
+/// Returns a column of whole numbers: of 64 bits, or of as many digits as an engine needs for sums.
+fn numbers(batch: &RecordBatch, name: &str) -> Result<Vec<Option<i64>>, String> {
+    let column = column(batch, name)?;
+    match column.data_type() {
+        DataType::Int64 => Ok(column.as_primitive::<Int64Type>().iter().collect()),
+        DataType::Decimal128(_, 0) => {
+            let digits = column.as_primitive::<Decimal128Type>().iter();
+            let number = |number: i128| {
+                i64::try_from(number).ok().ok_or_else(|| format!("a value of {name} exceeds 64 bits"))
+            };
+            digits.map(|value| value.map(number).transpose()).collect()
+        }
+        other => Err(format!("column {name} has no whole numbers, but {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::PathBuf, sync::Arc};
+
+    use arrow_array::{ArrayRef, Decimal128Array, Int64Array, StringArray};
+    use parquet::arrow::ArrowWriter;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{
+        diff::{Change, Diff, Metric, Options, Resampling, diff_hosts},
+        testing::written,
+    };
+    use output::Format::Text;
+
+    /// A row of a host and a lock: the value of the label, the host, the lock, its waits and its holds. A host is recorded for 2 s.
+    type HostRow<'a> = (&'a str, String, Option<&'a str>, i64, Option<i64>);
+
+    fn file(rows: &[HostRow<'_>]) -> (TempDir, PathBuf) {
+        let numbers = |of: fn(&HostRow<'_>) -> Option<i64>| -> ArrayRef {
+            Arc::new(rows.iter().map(of).collect::<Int64Array>())
+        };
+        let text = |of: &dyn Fn(&HostRow<'_>) -> Option<String>| -> ArrayRef {
+            Arc::new(rows.iter().map(of).collect::<StringArray>())
+        };
+        // An engine's sum has more digits.
+        let waits = rows.iter().map(|row| Some(i128::from(row.3))).collect::<Decimal128Array>();
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("label", text(&|_| Some("version".to_owned()))),
+            ("cohort", text(&|row| Some(row.0.to_owned()))),
+            ("host", text(&|row| Some(row.1.clone()))),
+            ("align", text(&|row| row.2.map(str::to_owned))),
+            ("wait_total_ns", Arc::new(waits.with_precision_and_scale(38, 0).unwrap())),
+            ("total_ns", numbers(|row| row.4)),
+            ("wait_caused_ns", numbers(|row| row.4.map(|ns| ns / 2))),
+            ("acquisitions", numbers(|row| row.2.map(|_| 10))),
+            ("cnt_lock", numbers(|_| Some(1))),
+            ("recorded_ns", numbers(|_| Some(2_000_000_000))),
+        ];
+        let batch = RecordBatch::try_from_iter_with_nullable(
+            columns.into_iter().map(|(name, column)| (name, column, true)),
+        )
+        .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hosts.parquet");
+        let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        (directory, path)
+    }
+
+    /// Hosts that differ by a few percent, with two locks: one is waited for `factor` times as long.
+    fn hosts(version: &'static str, factor: i64, count: i64) -> Vec<HostRow<'static>> {
+        let rows = |host: i64| {
+            let (name, ns) = (format!("web-{host}"), 1_000_000 + host * 7_919 % 13 * 5_000);
+            [
+                (version, name.clone(), Some("hot"), ns * factor, Some(ns)),
+                (version, name, Some("other"), ns, Some(ns)),
+            ]
+        };
+        (0..count).flat_map(rows).collect()
+    }
+
+    fn change(diff: &Diff, lock: &str, metric: Metric) -> Change {
+        *diff.rows.iter().find(|row| row.name == lock).unwrap().change(metric)
+    }
+
+    #[test]
+    fn the_rate_of_a_lock_is_its_sum_over_the_time_of_all_hosts_and_hosts_are_drawn() {
+        let (of_base, of_new) = (hosts("1", 1, 20), hosts("2", 3, 30));
+        let (_base, base) = file(&of_base);
+        let (_new, new) = file(&of_new);
+        let diff = diff_hosts(&base, &new, &Options::default()).unwrap();
+        assert_eq!((diff.recordings, diff.resampling), ([20, 30], Resampling::Hosts));
+        assert_eq!(diff.rows[0].name, "hot");
+        for (rows, lock, of_side) in [
+            (&of_base, "hot", (|change| change.base) as fn(Change) -> Option<f64>),
+            (&of_base, "other", |change| change.base),
+            (&of_new, "hot", |change| change.new),
+            (&of_new, "other", |change| change.new),
+        ] {
+            let waits: Vec<i64> = rows.iter().filter(|row| row.2 == Some(lock)).map(|row| row.3).collect();
+            let expected = waits.iter().sum::<i64>() as f64 / (waits.len() as f64 * 2.0);
+            let found = of_side(change(&diff, lock, Metric::WaitTotal)).unwrap();
+            assert!((found - expected).abs() < 1e-3, "{lock}: {found} {expected}");
+        }
+        let (hot, other) =
+            (change(&diff, "hot", Metric::WaitTotal), change(&diff, "other", Metric::WaitTotal));
+        assert!(hot.is_certain() && !other.is_certain(), "{hot:?} {other:?}");
+        assert!((hot.change.unwrap() - 2.0).abs() < 0.1, "{hot:?}");
+        assert_eq!(change(&diff, "hot", Metric::Count).base, Some(5.0));
+        assert_eq!(change(&diff, "hot", Metric::WaitP99).base, None);
+        let text = written(&diff, Text, None);
+        assert!(
+            text.contains("of 20 and 30 hosts; from and to hold 95 % of what such hosts differ by"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn hosts_without_recorded_holds_have_no_part_in_sums_of_holds_and_idle_hosts_count() {
+        let all = hosts("1", 1, 6);
+        let mut rows = all.clone();
+        for host in 6..9 {
+            rows.push(("1", format!("web-{host}"), Some("hot"), 0, None));
+        }
+        for host in 9..12 {
+            rows.push(("1", format!("web-{host}"), None, 0, None));
+        }
+        let ((_base, base), (_new, new)) = (file(&all), file(&rows));
+        let diff = diff_hosts(&base, &new, &Options::default()).unwrap();
+        let (total, wait) = (change(&diff, "hot", Metric::Total), change(&diff, "hot", Metric::WaitTotal));
+        assert_eq!((total.base, diff.recordings), (total.new, [6, 12]));
+        assert!((wait.base.unwrap() / wait.new.unwrap() - 2.0).abs() < 1e-9, "{wait:?}");
+    }
+
+    #[test]
+    fn files_of_anything_else_are_refused_with_the_reason() {
+        let (_valid, valid) = file(&hosts("1", 1, 5));
+        let refused = |path: &Path, words: &str| {
+            let error = diff_hosts(&valid, path, &Options::default()).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("--cohort NAME=VALUE"), "{error}");
+        };
+        let (_few, few) = file(&hosts("1", 1, 2));
+        refused(&few, "it has 2 hosts, and 3 or more are needed");
+        let other = vec![("2", "web-9".to_owned(), Some("hot"), 1, None)];
+        let (_mixed, mixed) = file(&[hosts("1", 1, 3), other].concat());
+        refused(&mixed, "several cohorts, version=1, version=2");
+        let (_twice, twice) = file(&[hosts("1", 1, 3), hosts("1", 1, 1)].concat());
+        refused(&twice, "a host has two rows for hot");
+        let trace = crate::testing::trace("1 A acquire m\n2 A release m");
+        refused(&trace.trace.paths().events, "it has no column label");
+        refused(Path::new("/nonexistent.parquet"), "No such file");
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
+        std::fs::write(&text, "label,cohort\n").unwrap();
+        refused(&text, "Parquet");
+    }
+}

@@ -1,0 +1,292 @@
+//! One of the two sides: the intervals of its recordings, added up by key and period.
+
+use std::collections::BTreeMap;
+
+use trace_format::{LockId, Trace};
+
+use super::{
+    options::{Align, Options},
+    periods::{Cut, Periods, Spans},
+};
+use crate::{
+    by_pair::ByPair,
+    by_row::ByRow,
+    gather::{self, Gather},
+    key::{By, Key, RowKey, Subject},
+};
+use intervals::{
+    input::names::{Names, Point},
+    input::trust::{Trust, TrustCounter},
+    input::{Input, ReadOutcome, names, readers},
+    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
+};
+use output::error::AnalyzeError;
+
+/// The sums of one side.
+#[derive(Default)]
+pub(super) struct Side {
+    pub(super) keys: BTreeMap<String, Periods>,
+    pub(super) spans: Spans,
+    pub(super) trust: Trust,
+}
+
+impl Side {
+    /// A side in which a filter finds nothing.
+    pub(super) fn empty(traces: &[Trace]) -> Self {
+        Self::merged(traces.iter().map(Self::empty_recording))
+    }
+
+    fn empty_recording(trace: &Trace) -> Self {
+        let trust = Trust { recorded: trace.event_count(), ..Trust::default() };
+        let all_ns = vec![trace.info().span_ns().max(1)];
+        Self { spans: Spans { all_ns, ..Spans::default() }, trust, ..Self::default() }
+    }
+
+    /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without locks, if there is another.
+    pub(super) fn of(traces: &[Trace], options: &Options) -> Result<Self, AnalyzeError> {
+        let frames = if options.by == Align::Stack { usize::MAX } else { 0 };
+        let read = |trace| {
+            let inputs = [Input::open(trace, frames, &options.filter)?];
+            let mut gathered = Gathered::new(&inputs[0], options)?;
+            gather::read(&inputs, readers(), &mut gathered)?;
+            Ok(gathered.side)
+        };
+        let (mut recordings, mut gone) = (Vec::new(), Vec::new());
+        for trace in traces {
+            recordings.push(match read(trace) {
+                Err(error) if is_gone(&error) => {
+                    gone.push(error);
+                    Self::empty_recording(trace)
+                }
+                recording => recording?,
+            });
+        }
+        match gone.pop() {
+            Some(error) if gone.len() + 1 == traces.len() => Err(error),
+            _ => Ok(Self::merged(recordings)),
+        }
+    }
+
+    /// Merges sides of one recording each.
+    fn merged(recordings: impl IntoIterator<Item = Self>) -> Self {
+        let (mut side, mut trusts) = (Self::default(), Vec::new());
+        for (index, Self { keys, spans, trust }) in recordings.into_iter().enumerate() {
+            for (name, periods) in keys {
+                side.keys.entry(name).or_default().add_recording(index, periods);
+            }
+            side.spans.all_ns.extend(spans.all_ns);
+            trusts.push(trust);
+        }
+        side.spans.with_holds_ns.clone_from(&side.spans.all_ns);
+        Self { trust: Trust::merged(trusts), ..side }
+    }
+
+    /// Returns the sums of all keys together.
+    pub(super) fn all(&self) -> Periods {
+        let mut all = Periods::default();
+        self.keys.values().for_each(|periods| all.merge(periods.clone()));
+        all
+    }
+}
+
+/// Whether a filter found nothing in a trace that has events.
+pub(super) fn is_gone(error: &AnalyzeError) -> bool {
+    error.nothing_found() && !matches!(error, AnalyzeError::Empty { .. })
+}
+
+/// Gathers the sums of one recording.
+struct Gathered<'a> {
+    input: &'a Input<'a>,
+    options: &'a Options,
+    cut: Cut,
+    side: Side,
+}
+
+impl<'a> Gathered<'a> {
+    fn new(input: &'a Input<'a>, options: &'a Options) -> Result<Self, AnalyzeError> {
+        let selection = &input.selection;
+        let last_ns = match input.trace.info().clocks_end.monotonic_ns {
+            0 => input.last_event_ns()?,
+            end_ns => end_ns,
+        };
+        let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
+        let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
+        let cut = Cut { from_ns, span_ns: to_ns.saturating_sub(from_ns).max(1) };
+        let spans = Spans { all_ns: vec![cut.span_ns], ..Spans::default() };
+        Ok(Self { input, options, cut, side: Side { spans, ..Side::default() } })
+    }
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Gathering<'a>;
+
+    fn sink(&self, _: usize) -> Gathering<'a> {
+        let (input, by) = (self.input, self.options.by);
+        Gathering {
+            input,
+            by,
+            cut: self.cut,
+            by_pair: (by != Align::Comm).then(|| ByPair::new(&input.names)),
+            keys: ByRow::new(input.names.locks().len()),
+            labels: BTreeMap::new(),
+            periods: Vec::new(),
+            trust: TrustCounter::default(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        _: usize,
+        sinks: Vec<Gathering<'a>>,
+        outcome: &ReadOutcome,
+    ) -> Result<(), AnalyzeError> {
+        let mut counter = TrustCounter::default();
+        for Gathering { labels, mut periods, trust, .. } in sinks {
+            for (label, at) in labels {
+                self.side.keys.entry(label).or_default().merge(std::mem::take(&mut periods[at]));
+            }
+            counter.merge(trust);
+        }
+        self.side.trust = self.input.trust(counter, outcome, self.options.allow_loss)?;
+        Ok(())
+    }
+}
+
+/// Whether a lock is matched by its name or its place of initialisation, not by where it is acquired.
+pub fn goes_by_itself(by: Align, lock: LockId, names: &Names) -> bool {
+    let row = names.lock(lock);
+    let named = row.is_some_and(|row| by == Align::Lock && row.name.is_some());
+    named || row.is_some_and(|row| row.init_stack.is_some())
+}
+
+/// Returns the name by which a key is matched in the other trace.
+pub fn label(by: Align, lock: Option<LockId>, key: RowKey, names: &Names) -> String {
+    let row = lock.and_then(|lock| names.lock(lock));
+    let init = row.and_then(|row| row.init_stack.map(|stack| (row, names.point(row.id, Some(stack)))));
+    let named = row.filter(|row| by == Align::Lock && row.name.is_some());
+    match by {
+        Align::Lock | Align::Init => match (named, init) {
+            (Some(row), _) => Key::of(RowKey::of(row.id, By::Class, names), names).label(names),
+            (None, Some((row, point))) => {
+                format!("{} initialised in {}", row.kind, lasting(point).unwrap_or_else(|| point.label()))
+            }
+            (None, None) => site(key, names),
+        },
+        Align::Site => site(key, names),
+        Align::Stack | Align::Kind | Align::Comm => Key::of(key, names).label(names),
+    }
+}
+
+/// Returns the name of an acquisition site and class of locks.
+fn site(row: RowKey, names: &Names) -> String {
+    let key = Key::of(row, names);
+    let lasting = match row {
+        RowKey::Site(point, _) => lasting(names.point_of_number(point)),
+        _ => None,
+    };
+    match (&key, lasting) {
+        (Key::Site { kind, lock_name, .. }, Some(place)) => {
+            let class = Key::Class { kind: *kind, lock_name: lock_name.clone() };
+            format!("{place} ({})", class.label(names))
+        }
+        _ => key.label(names),
+    }
+}
+
+/// Returns the function and the name of its file. Lines change with the program, directories with the place of the build.
+fn lasting(point: &Point) -> Option<String> {
+    let function = names::printable(point.function.as_ref()?);
+    let file = point.file.as_deref().or(point.module.as_deref());
+    Some(match file.and_then(|file| file.rsplit('/').next()) {
+        Some(file) => format!("{function} in {}", names::printable(file)),
+        None => function.into_owned(),
+    })
+}
+
+/// Adds intervals to the periods of their keys.
+struct Gathering<'a> {
+    input: &'a Input<'a>,
+    by: Align,
+    cut: Cut,
+    /// The index of the periods of each lock and stack, if these decide the key.
+    by_pair: Option<ByPair>,
+    /// The index of the periods of each key, once it has one, and of each label: keys of one label share them.
+    keys: ByRow<Option<usize>>,
+    labels: BTreeMap<String, usize>,
+    periods: Vec<Periods>,
+    trust: TrustCounter,
+}
+
+impl Gathering<'_> {
+    /// Returns the periods of the key of an interval.
+    fn periods(&mut self, subject: Subject) -> &mut Periods {
+        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
+        let at = known.map_or_else(|| self.find(subject), |at| at as usize);
+        &mut self.periods[at]
+    }
+
+    /// Returns the index of the periods of the key of an interval.
+    fn find(&mut self, subject: Subject) -> usize {
+        let Self { by, input: Input { names, .. }, keys, labels, periods, .. } = self;
+        let key = match *by {
+            // A lock without a name and a site of initialisation goes by its site of acquisition.
+            Align::Lock | Align::Init if goes_by_itself(*by, subject.lock, names) => {
+                RowKey::Lock(subject.lock)
+            }
+            Align::Lock | Align::Init | Align::Site => RowKey::of(subject, By::Site, names),
+            Align::Stack => RowKey::of(subject, By::Stack, names),
+            Align::Kind => RowKey::of(subject, By::Kind, names),
+            Align::Comm => RowKey::of(subject, By::Comm, names),
+        };
+        let at = *keys.of(key).get_or_insert_with(|| {
+            *labels.entry(label(*by, key.lock(), key, names)).or_insert_with(|| {
+                periods.push(Periods::default());
+                periods.len() - 1
+            })
+        });
+        if let Some(by_pair) = &mut self.by_pair {
+            // There are no more keys than locks and stacks, whose ids are 31 bits wide.
+            by_pair.set(subject.lock, subject.stack, at as u32);
+        }
+        at
+    }
+}
+
+impl Sink for Gathering<'_> {
+    fn needs(&self) -> Needs {
+        Needs::columns(Columns::Times)
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+}
+
+impl Gathering<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if !self.input.selection.selects_hold(hold) {
+            return;
+        }
+        self.trust.hold(hold);
+        let period = self.cut.period(hold.end_ns);
+        let periods = self.periods(hold.into());
+        if hold.is_credited() {
+            periods.hold(period, hold);
+        } else if hold.state == HoldState::CutByLoss {
+            periods.cut_by_loss += 1;
+        }
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        if self.input.selection.selects_wait(wait) {
+            self.trust.wait(wait);
+            if wait.outcome == Outcome::CutByLoss {
+                self.periods(wait.into()).cut_by_loss += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The comparison as text: one metric of each lock, before and after, then both trust blocks.
+
+use std::io::{self, Write};
+
+use super::{Change, DRAWS, Diff, ENOUGH, PERIODS, Resampling, Row};
+use intervals::input::trust::{About, Trust};
+use output::{
+    layout::{self, Name, Notes, TextStyle},
+    units,
+};
+
+impl Diff {
+    /// Returns the trust blocks and the names of their sides. Files of hosts have none: traces that lost too much are not in them.
+    pub(super) fn trusts(&self) -> Vec<(&'static str, &Trust)> {
+        match self.resampling {
+            Resampling::Hosts => Vec::new(),
+            Resampling::Periods | Resampling::Recordings => vec![("base", &self.base), ("new", &self.new)],
+        }
+    }
+
+    /// Writes the table and both trust blocks.
+    pub(super) fn write_changes(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        for (which, trust) in self.trusts() {
+            if let Some(warning) = trust.warning() {
+                style.warning(&format!("{which}: {warning}"), out)?;
+            }
+        }
+        if self.rows_total == 0 {
+            writeln!(out, "nothing to show: no lock was acquired in what was selected\n")?;
+            return self.write_trusts(style, out);
+        }
+        let per = if self.metric.is_rate() { " per second" } else { "" };
+        let ([base, new], drawn) = (self.recordings, self.resampling);
+        let what = match drawn {
+            Resampling::Periods => {
+                format!(
+                    "; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance"
+                )
+            }
+            Resampling::Recordings | Resampling::Hosts => format!(
+                " of {base} and {new} {drawn}; from and to hold 95 % of what such {drawn} differ by, ~ may be chance"
+            ),
+        };
+        style.wrapped(&format!("{}{per}{what}", self.metric), out)?;
+        writeln!(out)?;
+        let rows: Vec<&Row> = [&self.all].into_iter().chain(&self.rows).collect();
+        let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(self.metric))).collect();
+        let names: Vec<String> =
+            rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
+        let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
+        let heads = ["base", "new", "change", "from", "to", ""];
+        layout::table(&heads, &cells, self.by.as_str(), &names, style, out)?;
+        layout::hidden(self.rows_total - self.rows.len(), "", style, out)?;
+        if style.notes != Notes::None {
+            writeln!(out)?;
+        }
+        self.write_trusts(style, out)
+    }
+
+    /// Writes both trust blocks, after what the intervals do not hold.
+    pub(super) fn write_trusts(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        if style.notes == Notes::None {
+            return Ok(());
+        }
+        match (self.resampling, self.recordings) {
+            (Resampling::Recordings, _) => {}
+            (Resampling::Hosts, _) => style.wrapped(
+                "traces that lost too many events are in neither file; fleet.py ROLLUPS left_out lists them",
+                out,
+            )?,
+            (Resampling::Periods, [1, 1]) => style.wrapped(&uncertainty("one recording of each"), out)?,
+            (Resampling::Periods, [base, new]) => {
+                style.wrapped(&uncertainty(&format!("{base} and {new} recordings")), out)?;
+            }
+        }
+        self.trusts().into_iter().try_for_each(|(which, trust)| {
+            write!(out, "{which}: ")?;
+            trust.write_about(About::Diff, style, out)
+        })
+    }
+}
+
+/// Returns the sentence on what few recordings cannot show.
+fn uncertainty(few: &str) -> String {
+    format!(
+        "{few}: how much recordings of the same program differ is not known, and not in from and to; compare {ENOUGH} or more of each: klock \
+         analyze diff base-*.parquet -- new-*.parquet"
+    )
+}
+
+fn cells(change: &Change) -> Vec<String> {
+    let value = |value: Option<f64>| match value {
+        None => "-".to_owned(),
+        Some(value) if change.metric.is_time() => units::duration(value.round() as i64),
+        Some(value) => units::count(value.round() as i64),
+    };
+    let has_come = change.base.unwrap_or(0.0) == 0.0 && change.new.unwrap_or(0.0) > 0.0;
+    let by = match change.change {
+        Some(by) => percent(by),
+        None if has_come => "new".to_owned(),
+        None if change.base.is_some_and(|base| base > 0.0) => "gone".to_owned(),
+        None => "-".to_owned(),
+    };
+    let (low, high) =
+        change.interval.map_or(("-".to_owned(), "-".to_owned()), |(l, h)| (percent(l), percent(h)));
+    let doubt = if change.interval.is_some() && !change.is_certain() { "~" } else { "" };
+    vec![value(change.base), value(change.new), by, low, high, doubt.to_owned()]
+}
+
+fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    if percent.abs() < 99.95 { format!("{percent:+.1} %") } else { format!("{percent:+.0} %") }
+}

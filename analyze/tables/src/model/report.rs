@@ -1,0 +1,153 @@
+//! The report of the model: for every row all holds are visited, and all times are sorted for a percentile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trace_format::{LockId, Mode, StackId, TaskId};
+
+use super::{Key, Seen, keys::key};
+use crate::{
+    key::By,
+    report::{Columns, Extra},
+};
+use intervals::engine::{Hold, HoldState, Outcome};
+
+/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns.
+type Unfinished = [i64; 7];
+
+impl Seen {
+    /// Returns the report by key: the columns, and the intervals cut by loss.
+    pub(super) fn report(&self, by: By) -> BTreeMap<Key, (Columns, u64)> {
+        let mut rows: BTreeMap<Key, (Vec<&Hold>, Unfinished)> = BTreeMap::new();
+        for hold in self.credited() {
+            rows.entry(key(by, hold.lock, hold.task, hold.stack)).or_default().0.push(hold);
+        }
+        self.unfinished(|lock, task, stack, one| {
+            let row = &mut rows.entry(key(by, lock, task, stack)).or_default().1;
+            row.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
+        });
+        let cut = self.cut(by);
+        let row = |(key, (holds, unfinished)): (Key, (Vec<&Hold>, Unfinished))| {
+            let cut = cut.get(&key).copied().unwrap_or(0);
+            (key, (columns(&holds, unfinished), cut))
+        };
+        rows.into_iter().map(row).collect()
+    }
+
+    /// Calls `add` for each selected attempt that led to no acquisition, and for each interval that was open at the end.
+    fn unfinished(&self, mut add: impl FnMut(LockId, TaskId, Option<StackId>, Unfinished)) {
+        for wait in self.selected_waits() {
+            let one = match wait.outcome {
+                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0],
+                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns],
+                _ => continue,
+            };
+            add(wait.lock, wait.task, wait.stack, one);
+        }
+        for hold in self.selected_holds().filter(|hold| hold.state == HoldState::OpenAtEnd) {
+            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0];
+            add(hold.lock, hold.task, hold.stack, one);
+        }
+        for event in &self.try_failures {
+            let (lock, task) = (event.lock.unwrap(), event.task.unwrap());
+            if self.selects(task, event.mode.unwrap_or(Mode::Exclusive), None)
+                && self.ended_in_window(event.ts_ns)
+            {
+                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0]);
+            }
+        }
+    }
+
+    pub(super) fn totals(&self) -> Columns {
+        let mut unfinished = Unfinished::default();
+        self.unfinished(|_, _, _, one| unfinished.iter_mut().zip(one).for_each(|(sum, one)| *sum += one));
+        Columns { extra: None, ..columns(&self.credited().collect::<Vec<_>>(), unfinished) }
+    }
+
+    /// Returns the holds and waits that a loss cut, by key.
+    fn cut(&self, by: By) -> BTreeMap<Key, u64> {
+        let mut cut = BTreeMap::new();
+        for hold in self.selected_holds().filter(|hold| hold.state == HoldState::CutByLoss) {
+            *cut.entry(key(by, hold.lock, hold.task, hold.stack)).or_default() += 1;
+        }
+        for wait in self.selected_waits().filter(|wait| wait.outcome == Outcome::CutByLoss) {
+            *cut.entry(key(by, wait.lock, wait.task, wait.stack)).or_default() += 1;
+        }
+        cut
+    }
+}
+
+/// Returns the columns of a report of these holds.
+fn columns(holds: &[&Hold], unfinished: Unfinished) -> Columns {
+    let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
+    let complete: Vec<&&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Complete).collect();
+    let times: Vec<i64> = complete.iter().map(|hold| hold.end_ns - hold.start_ns).collect();
+    let [abandoned, abandoned_wait_ns, try_failed, open_holds, open_hold_ns, open_waits, open_wait_ns] =
+        unfinished;
+    let is_measured = !complete.is_empty();
+    let total: i64 = times.iter().sum();
+    let known: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
+    let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
+    let contended = || holds.iter().filter(|hold| hold.contended);
+    let waited: Vec<i64> = contended().filter_map(|hold| hold.wait_ns).collect();
+    let count = sum(|hold| hold.acquisitions);
+    let waits_known = !known.is_empty() || count == 0;
+    let wait_total: i64 = known.iter().sum();
+    let measured = |value: i64| is_measured.then_some(value);
+    // Waits of which all three parts are known.
+    let states: Vec<(i64, i64, i64)> =
+        contended().filter_map(|hold| Some((hold.wait_ns?, hold.blocked_ns?, hold.runq_ns?))).collect();
+    let state = |value: fn(&(i64, i64, i64)) -> i64| {
+        (!states.is_empty()).then(|| states.iter().map(value).sum::<i64>())
+    };
+    Columns {
+        max_ns: measured(times.iter().max().copied().unwrap_or(0)),
+        wait_max_ns: waits_known.then(|| known.iter().max().copied().unwrap_or(0)),
+        total_ns: measured(total),
+        wait_total_ns: waits_known.then_some(wait_total),
+        count,
+        avg_ns: is_measured.then(|| total / complete.iter().map(|hold| hold.acquisitions).sum::<i64>()),
+        wait_avg_ns: waits_known.then(|| if count == 0 { 0 } else { wait_total / count }),
+        cnt_hold: measured(sum(|hold| hold.waits_begun)),
+        cnt_lock: contended().count() as i64,
+        wait_caused_ns: measured(sum(|hold| hold.wait_caused_ns)),
+        holds_contended: measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
+        gap_ns: (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum()),
+        contention_ppm: (count > 0).then(|| contended().count() as i64 * 1_000_000 / count),
+        owner_changes: measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64),
+        max_waiters: measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0)),
+        attempts: count + abandoned + try_failed + open_waits,
+        abandoned,
+        abandoned_wait_ns,
+        try_failed,
+        open_holds,
+        open_hold_ns,
+        open_waits,
+        open_wait_ns,
+        states: None,
+        fairness: None,
+        calls: None,
+        extra: Some(Extra {
+            min_ns: times.iter().min().copied(),
+            p50_ns: percentile(&times, 500),
+            p90_ns: percentile(&times, 900),
+            p99_ns: percentile(&times, 990),
+            p999_ns: percentile(&times, 999),
+            wait_min_ns: waited.iter().min().copied(),
+            wait_p50_ns: percentile(&waited, 500),
+            wait_p90_ns: percentile(&waited, 900),
+            wait_p99_ns: percentile(&waited, 990),
+            wait_p999_ns: percentile(&waited, 999),
+            spin_ns: state(|(wait, blocked, runq)| wait - blocked - runq),
+            blocked_ns: state(|(_, blocked, _)| *blocked),
+            runq_ns: state(|(_, _, runq)| *runq),
+            threads: Some(holds.iter().map(|hold| hold.task).collect::<BTreeSet<_>>().len() as i64),
+        }),
+    }
+}
+
+/// Returns the smallest time that `rank` thousandths of all times do not exceed.
+pub(crate) fn percentile(times: &[i64], rank: usize) -> Option<i64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(((sorted.len() * rank).div_ceil(1000)).checked_sub(1)?).copied()
+}

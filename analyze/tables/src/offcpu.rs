@@ -1,0 +1,400 @@
+//! `klock analyze offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or by stack, waker, task,
+//! state or system call.
+//!
+//! Each off-CPU time is a line of its key and its measures, which polars adds up. Text shows pairs as blocks, in the manner of bcc's
+//! offwaketime, the longest first. The folded stacks are an export (`klock export --format offwaketime`). Memory grows with the number of distinct
+//! pairs of stacks.
+
+use std::io::{self, Write};
+
+use polars::prelude::{IntoLazy as _, col};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use trace_format::{Event, EventKind, Stack, StackId, Syscall, TaskId, TaskState, Trace, run_info::Source};
+
+use super::{
+    Table, TableOptions,
+    frame::{Lines, Sums as _, failed, merged, sums},
+    key::syscall_label,
+    key_columns::folded,
+    rank::{self, Rows, count, duration, order_by},
+    row_ids::NamedRow,
+    table::{self, rows_and_trust},
+    trace_column,
+};
+use intervals::{
+    input::Input,
+    input::names::{UNKNOWN, function},
+    input::trust::{About, Trust, TrustCounter},
+};
+use output::{Column, Kind, Page, choices, error::AnalyzeError, layout, layout::TextStyle, units};
+
+#[cfg(test)]
+mod tests;
+
+/// The name of rows without a waker.
+const NO_WAKER: &str = "(no waker: preempted, or not seen)";
+
+choices! {
+    /// The key of a row.
+    By, "key" {
+        /// One task with its stack, and its waker with its stack.
+        #[default]
+        Pair = "pair",
+        /// One stack of tasks that left the CPU.
+        Stack = "stack",
+        /// One waker.
+        Waker = "waker",
+        /// One task that was off-CPU.
+        Task = "task",
+        /// One state of tasks.
+        State = "state",
+        /// One system call in which tasks left the CPU.
+        Syscall = "syscall",
+    }
+}
+
+/// Options of the table. The least wait of the filter selects off-CPU times, too.
+pub type Options = TableOptions<By>;
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OffCpu {
+    /// The key of a row.
+    pub by: By,
+    /// The number of traces.
+    #[serde(skip)]
+    pub traces: usize,
+    /// Whether any trace has off-CPU times.
+    pub is_recorded: bool,
+    /// The rows, the longest time first.
+    pub rows: Vec<Row>,
+    /// The number of rows before the limit.
+    pub rows_total: usize,
+    /// The off-CPU time of all rows, in ns.
+    pub total_ns: i64,
+    /// The column that rows are sorted by, if it is the off-CPU time.
+    #[serde(skip)]
+    sorted_sum: Option<i64>,
+    /// Events that the numbers do not hold.
+    pub trust: Trust,
+}
+
+/// One row.
+pub type Row = rank::Row<Key>;
+
+/// The key of a row: the parts that [`By`] selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Key {
+    /// The task that was off-CPU.
+    pub target: Option<Side>,
+    /// The task whose wake-up ended it.
+    pub waker: Option<Side>,
+    /// Its state.
+    pub state: Option<TaskState>,
+    /// The system call in which it left the CPU.
+    pub syscall: Option<Syscall>,
+    /// The trace, if there are several and the row belongs to one.
+    #[serde(skip)]
+    trace: Option<String>,
+}
+
+/// A task in a row, with its stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Side {
+    /// Its process; `None` if there is no task.
+    pub pid: Option<i32>,
+    /// Its thread id.
+    pub tid: Option<i32>,
+    /// Its name.
+    pub comm: Option<String>,
+    /// The name with its ids; safe to print.
+    pub name: String,
+    /// The functions of its stack, kernel frames first, leaf first; empty if the row is about more than one stack.
+    pub stack: Vec<String>,
+}
+
+sums! {
+    /// The facts of an off-CPU time.
+    struct OffCpuFacts {
+        off_cpu_ns: Sum,
+        /// The part of it asleep, and in the run queue, as far as they are known.
+        blocked_ns: Sum,
+        runq_ns: Sum,
+        count: Sum,
+        max_ns: Max,
+    }
+}
+
+/// The key of a row by the ids of one trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct IdKey {
+    target: Option<TaskId>,
+    stack: Option<StackId>,
+    waker: Option<TaskId>,
+    waker_stack: Option<StackId>,
+    state: Option<TaskState>,
+    syscall: Option<Syscall>,
+}
+
+impl IdKey {
+    fn of(event: &Event, by: By) -> Self {
+        let Event { task: target, stack, peer_task: waker, peer_stack: waker_stack, .. } = *event;
+        let none = Self::default();
+        match by {
+            By::Pair => Self { target, stack, waker, waker_stack, ..none },
+            By::Stack => Self { stack, ..none },
+            By::Waker => Self { waker, ..none },
+            By::Task => Self { target, ..none },
+            By::State => Self { state: event.state, ..none },
+            By::Syscall => Self { syscall: event.syscall, ..none },
+        }
+    }
+
+    /// Returns the key with the names of its trace.
+    fn named(self, by: By, input: &Input<'_>, stacks: &[Stack]) -> Key {
+        let side = |task: Option<TaskId>, stack: Option<StackId>| {
+            let row = task.and_then(|task| input.names.task(task));
+            let stack = stack.and_then(|stack| stacks.get(usize::try_from(stack.0).ok()?));
+            Side {
+                pid: row.map(|row| row.pid),
+                tid: row.map(|row| row.tid),
+                comm: row.and_then(|row| row.comm.clone()),
+                name: task.map_or_else(String::new, |task| input.names.task_label(task)),
+                stack: stack.map_or_else(Vec::new, |stack| stack.frames.iter().map(function).collect()),
+            }
+        };
+        let is_of_trace = matches!(by, By::Pair | By::Waker | By::Task);
+        Key {
+            target: has_target(by).then(|| side(self.target, self.stack)),
+            waker: has_waker(by).then(|| side(self.waker, self.waker_stack)),
+            state: self.state,
+            syscall: self.syscall,
+            trace: is_of_trace.then(|| input.label.clone()),
+        }
+    }
+}
+
+const fn has_target(by: By) -> bool {
+    matches!(by, By::Pair | By::Stack | By::Task)
+}
+
+const fn has_waker(by: By) -> bool {
+    matches!(by, By::Pair | By::Waker)
+}
+
+/// Computes the table of one trace or several, of tasks in these states, or in all if there are none. A preempted task is `runnable`. A task
+/// of one trace is not a task of another.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
+pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Result<OffCpu, AnalyzeError> {
+    let by = options.by;
+    let declared = columns(by, 0, false);
+    let order = order_by(&declared, &options.sort, &["off_cpu_ns"])?;
+    let inputs = Input::open_all(traces, 0, &options.filter)?;
+    let (mut keys, mut trust, mut is_recorded) = (FxHashMap::<Key, i64>::default(), Vec::new(), false);
+    let mut facts = Lines::new(["key"]);
+    for input in &inputs {
+        is_recorded |= input.has_off_cpu()?;
+        let mut found = FxHashMap::<IdKey, OffCpuFacts>::default();
+        let outcome = input.events(|event| {
+            let is_selected = states.is_empty() || event.state.is_some_and(|state| states.contains(&state));
+            if let (EventKind::OffCpu, Some(off_cpu_ns), true) = (event.kind, event.wait_ns, is_selected) {
+                let (blocked_ns, runq_ns) = (event.blocked_ns.unwrap_or(0), event.runq_ns.unwrap_or(0));
+                let of_event = OffCpuFacts { off_cpu_ns, blocked_ns, runq_ns, count: 1, max_ns: off_cpu_ns };
+                found.entry(IdKey::of(event, by)).or_default().merge(&of_event);
+            }
+        })?;
+        let mut of_trace = input.trust(TrustCounter::default(), &outcome, options.allow_loss)?;
+        let sources = input.trace.info().sources.iter().filter(|source| Source::is_sched(source));
+        of_trace.limits = sources.flat_map(|source| source.limits.iter().cloned()).collect();
+        trust.push(of_trace);
+        let stacks = input.trace.stacks()?;
+        for (key, of_key) in found {
+            let mut key = key.named(by, input, &stacks);
+            key.trace = key.trace.filter(|_| inputs.len() > 1);
+            let next = keys.len() as i64;
+            facts.push([*keys.entry(key).or_insert(next)], &of_key);
+        }
+    }
+    let mut names: Vec<(Key, i64)> = keys.into_iter().collect();
+    names.sort_unstable_by_key(|(_, id)| *id);
+    let name = |[id]: [i64; 1]| {
+        let key = names[id as usize].0.clone();
+        NamedRow { name: key.label(), trace: key.trace.clone(), key }
+    };
+    let merged = merged::<OffCpuFacts>();
+    let all = facts.frame().and_then(|facts| {
+        let average = |of: &str, name: &str| (col(of) / col("count")).alias(name);
+        let averages = [average("runq_ns", "runq_avg_ns"), average("off_cpu_ns", "avg_ns")];
+        facts.lazy().group_by([col("key")]).agg(merged).with_columns(averages).collect()
+    });
+    let all = all.map_err(failed)?;
+    let total_ns = rank::total(&all, "off_cpu_ns").map_err(failed)?;
+    let Rows { rows, total: rows_total, .. } =
+        rank::rows(rank::declared(&declared), all, ["key"], &order, options.limit, name)?;
+    let is_by_time = matches!(options.sort.as_str(), "" | "off_cpu" | "off_cpu_ns");
+    let (traces, sorted_sum) = (inputs.len(), is_by_time.then_some(total_ns));
+    Ok(OffCpu {
+        by,
+        traces,
+        is_recorded,
+        rows,
+        rows_total,
+        total_ns,
+        sorted_sum,
+        trust: Trust::merged(trust),
+    })
+}
+
+impl Key {
+    /// Returns the name of a row.
+    fn label(&self) -> String {
+        let waker = |side: &Side| if side.name.is_empty() { NO_WAKER.to_owned() } else { side.name.clone() };
+        let of = match (&self.target, &self.waker) {
+            (Some(target), Some(side)) if side.name.is_empty() => target.name.clone(),
+            (Some(target), Some(side)) => format!("{} woken by {}", target.name, side.name),
+            (Some(target), None) if !target.name.is_empty() => target.name.clone(),
+            (Some(target), None) => match outside_scheduler(&target.stack) {
+                [] => UNKNOWN.to_owned(),
+                frames => frames.join(layout::STACK_SEPARATOR),
+            },
+            (None, Some(side)) => waker(side),
+            (None, None) => match (self.state, self.syscall) {
+                (Some(state), _) => state.to_string(),
+                (None, Some(call)) => syscall_label(call, &[]),
+                (None, None) => UNKNOWN.to_owned(),
+            },
+        };
+        self.trace.as_ref().map_or_else(|| of.clone(), |trace| format!("{trace}: {of}"))
+    }
+}
+
+/// Returns the frames of a stack without those of the switch itself, which all stacks share.
+fn outside_scheduler(stack: &[String]) -> &[String] {
+    let is_switch = |frame: &&String| matches!(frame.as_str(), "__schedule" | "schedule");
+    let switch = stack.iter().take_while(is_switch).count();
+    if switch == stack.len() { stack } else { &stack[switch..] }
+}
+
+/// Declares the columns. Shares are of `total_ns`; rows of several traces have their trace.
+pub fn columns(by: By, total_ns: i64, several: bool) -> Vec<Column<Row>> {
+    type Of = Column<Row>;
+    let share = move |row: &Row| units::ppm(row["off_cpu_ns"], total_ns);
+    let heading = match by {
+        By::Pair => "task woken by waker",
+        By::Stack => "left the CPU in < called by",
+        By::Waker => "waker",
+        By::Task => "task",
+        By::State => "state",
+        By::Syscall => "system call",
+    };
+    let mut columns = vec![
+        duration("off_cpu", "Time off-CPU: asleep and in the run queue.").sum(),
+        Of::ppm("share", share, "off_cpu divided by that of all rows.").not_sortable().programs(),
+        duration("blocked", "The part of it asleep.").sum().heading("asleep"),
+        duration("runq", "The part of it in the run queue.").sum(),
+        duration("runq_avg", "runq divided by count.").programs(),
+        count("count", "The number of times.").sum(),
+        duration("avg", "off_cpu divided by count."),
+        duration("max", "The longest time."),
+        Of::name(heading, |row| row.name.as_str().into()),
+    ];
+    type Get = fn(&Row) -> Option<&Side>;
+    let sides: [(&str, bool, Get); 2] = [
+        ("", has_target(by), |row| row.key.target.as_ref()),
+        ("waker_", has_waker(by), |row| row.key.waker.as_ref()),
+    ];
+    for (prefix, _, side) in sides.into_iter().filter(|(_, is_there, _)| *is_there) {
+        if by != By::Stack {
+            let number = |word: &str, get: fn(&Side) -> Option<i32>| {
+                Of::new(format!("{prefix}{word}"), Kind::Count, move |row| side(row).and_then(get).into(), "")
+            };
+            columns.push(number("pid", |side| side.pid).identity());
+            columns.push(number("tid", |side| side.tid).identity());
+            let comm = format!("{prefix}comm");
+            columns.push(
+                Of::text(comm, move |row| side(row).and_then(|side| side.comm.as_deref()).into(), "")
+                    .identity(),
+            );
+        }
+        if matches!(by, By::Pair | By::Stack) {
+            let stack = format!("{prefix}stack");
+            columns.push(
+                Of::text(stack, move |row| folded(side(row).map_or(&[], |side| &side.stack)), "").identity(),
+            );
+        }
+    }
+    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns
+}
+
+impl Table for OffCpu {
+    rows_and_trust!(Row);
+
+    fn columns(&self) -> Vec<Column<Row>> {
+        columns(self.by, self.total_ns, self.traces > 1)
+    }
+
+    fn dispensable(&self) -> &'static [&'static str] {
+        &["avg", "max", "runq", "asleep"]
+    }
+
+    fn sorted_sum(&self) -> Option<i64> {
+        self.sorted_sum
+    }
+
+    fn about(&self) -> About {
+        About::OffCpu
+    }
+
+    fn nothing(&self) -> Option<String> {
+        let nothing = if self.is_recorded {
+            "no task was off-CPU in what was selected"
+        } else {
+            "off-CPU times were not recorded; record them with --off-cpu"
+        };
+        self.rows.is_empty().then(|| nothing.to_owned())
+    }
+
+    fn write_rows(
+        &self,
+        columns: &[Column<Row>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        if self.by != By::Pair || !page.columns.is_empty() {
+            return table::write_table(self, columns, page, out);
+        }
+        self.rows.iter().try_for_each(|row| write_block(row, self.total_ns, page.style, out))?;
+        layout::more(self.hidden_rows(), "pair", "", page.style, out)
+    }
+}
+
+/// Writes a row as offwaketime does: the waker, its stack root first, the stack of the task leaf first, and the task.
+fn write_block(row: &Row, total_ns: i64, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+    let mut frame = |text: &str| writeln!(out, "{}", style.line(&format!("    {text}")));
+    if let Some(trace) = &row.trace {
+        frame(&format!("{:<16} {trace}", "trace:"))?;
+    }
+    if let Some(waker) = &row.key.waker {
+        let name = if waker.name.is_empty() { NO_WAKER } else { &waker.name };
+        frame(&format!("{:<16} {name}", "waker:"))?;
+        waker.stack.iter().rev().try_for_each(|function| frame(function))?;
+    }
+    frame(&format!("{:<16} --", "--"))?;
+    if let Some(target) = &row.key.target {
+        target.stack.iter().try_for_each(|function| frame(function))?;
+        frame(&format!("{:<16} {}", "target:", target.name))?;
+    }
+    let percent = row["off_cpu_ns"] as f64 * 100.0 / total_ns.max(1) as f64;
+    let times = units::times(row["count"]);
+    let [off, blocked, runq, max] =
+        ["off_cpu_ns", "blocked_ns", "runq_ns", "max_ns"].map(|column| units::duration(row[column]));
+    frame(&format!(
+        "    {off} ({percent:.1} %), {times}, at most {max}; asleep {blocked}, run queue {runq}"
+    ))?;
+    writeln!(out)
+}

@@ -1,0 +1,20 @@
+//! The options that tables share: the key of a row, the order, the limit, the part of the traces.
+
+use intervals::input::filter::Filter;
+
+/// Options of a table whose rows have a key of the type `By`.
+#[derive(Clone, Debug, Default)]
+pub struct TableOptions<By> {
+    /// The key of a row.
+    pub by: By,
+    /// The column that rows are sorted by; empty for the longest time first.
+    pub sort: String,
+    /// The number of rows; `None` is all.
+    pub limit: Option<usize>,
+    /// The number of frames of rows by stack, from the site outwards; `None` is all.
+    pub depth: Option<usize>,
+    /// The part of the traces to read.
+    pub filter: Filter,
+    /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
+    pub allow_loss: bool,
+}

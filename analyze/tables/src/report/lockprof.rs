@@ -1,0 +1,52 @@
+//! The report byte for byte as FreeBSD prints `debug.lock.prof.stats`, for scripts that read that. One row per acquisition point and
+//! class of locks, times in microseconds.
+//!
+//! The words of the header are wider than the columns below them; that is how it is printed there. A program splits a
+//! row into nine integers and the rest of the line.
+
+use std::io::Write;
+
+use super::{Freebsd, Report, Row};
+use crate::key::Key;
+use intervals::input::names::{UNKNOWN, printable};
+use output::error::AnalyzeError;
+
+/// Writes the table. The report should be by [`By::Site`](crate::key::By::Site); other rows go by their names.
+///
+/// # Errors
+///
+/// [`AnalyzeError::Write`] with the cause that `out` gave.
+pub fn write(report: &Report, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
+    write_rows(&report.rows, out).map_err(AnalyzeError::Write)
+}
+
+fn write_rows(rows: &[Row], out: &mut (impl Write + ?Sized)) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "\n{:>8} {:>9} {:>11} {:>11} {:>11} {:>6} {:>6} {:>2} {:>6} name",
+        "max", "wait_max", "total", "wait_total", "count", "avg", "wait_avg", "cnt_hold", "cnt_lock"
+    )?;
+    for row in rows {
+        let Freebsd { max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock } =
+            row.columns.freebsd();
+        writeln!(
+            out,
+            "{max:>8} {wait_max:>9} {total:>11} {wait_total:>11} {count:>11} {avg:>6} {wait_avg:>6} {cnt_hold:>2} {cnt_lock:>6} {}",
+            name(row)
+        )?;
+    }
+    Ok(())
+}
+
+/// `file:line (class:lockname)`.
+fn name(row: &Row) -> String {
+    let Key::Site { file, line, place, kind, lock_name, .. } = &row.key else { return row.name.clone() };
+    let file = match file.as_deref() {
+        Some(file) if !file.is_empty() => printable(file).into_owned(),
+        // Without a source file, the place says more than FreeBSD could.
+        None if place != UNKNOWN => place.clone(),
+        _ => UNKNOWN.to_owned(),
+    };
+    let class = kind.map_or(UNKNOWN, |kind| kind.as_str());
+    format!("{file}:{} ({class}:{})", line.unwrap_or(0), printable(lock_name.as_deref().unwrap_or("")))
+}

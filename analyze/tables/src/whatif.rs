@@ -1,0 +1,172 @@
+//! `klock analyze whatif`: what a change of a lock would gain.
+//!
+//! Traces and changes enter, a row for each alternative leaves: the predicted length of the run, its interval and the predicted waits. Each trace is
+//! read for the trust block, once to choose the part that is replayed, and once for the program, which is in memory. `docs/causes.md` has the
+//! definitions.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use trace_format::Trace;
+
+use super::{
+    Table,
+    table::{self, rows_and_trust},
+};
+use intervals::{
+    input::trust::{About, SelectedCounter, Trust},
+    input::{Input, readers},
+    whatif::{self, Baseline, Times},
+};
+use output::{Column, Page, column::sort_key, error::AnalyzeError, layout::TextStyle};
+
+mod changes;
+mod options;
+mod row;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use changes::{Change, ChangeKind};
+pub use options::Options;
+pub use row::{LockWaits, Row, columns};
+pub use text::ReplayInfo;
+
+/// The number of events that are replayed if no other is given.
+pub const EVENTS: u64 = 1_000_000;
+/// The most events that can be replayed: a replay is in memory.
+pub const MOST_EVENTS: u64 = 5_000_000;
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WhatIf {
+    /// The number of traces.
+    pub traces: usize,
+    /// The replay of each trace without changes.
+    pub replays: Vec<ReplayInfo>,
+    /// The alternatives.
+    pub rows: Vec<Row>,
+    /// The number of rows before the limit.
+    pub rows_total: usize,
+    #[serde(skip)]
+    has_progress: bool,
+    /// Events and intervals that the numbers do not hold.
+    pub trust: Trust,
+}
+
+/// Predicts what changes would gain. A lock of one trace is not a lock of another.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too many, events were lost in the window, or a change names a lock or a site that a trace does
+/// not have, or a lock whose releases were not recorded.
+pub fn whatif(traces: &[Trace], options: &Options) -> Result<WhatIf, AnalyzeError> {
+    let has_progress = options.progress.is_some();
+    let columns = columns(false, has_progress);
+    let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;
+    let inputs = Input::open_all(traces, 0, &options.filter)?;
+    let how = (readers(), options.allow_loss);
+    let sink = |at: usize| SelectedCounter::new(&inputs[at].selection);
+    let trust = Input::read_all(&inputs, how, sink, |_, counter| counter.trust)?;
+    let (mut replays, mut rows) = (Vec::new(), Vec::new());
+    for input in &inputs {
+        let (replay, found) = of_input(input, options)?;
+        let trace = (inputs.len() > 1).then(|| input.label.clone());
+        replays.push(ReplayInfo { trace: trace.clone(), ..replay });
+        rows.extend(found.into_iter().map(|row| Row { trace: trace.clone(), ..row }));
+    }
+    if let Some(sort) = sort {
+        rows.sort_by(|a, b| sort.compare(a, b));
+    }
+    let rows_total = rows.len();
+    rows.truncate(options.limit.unwrap_or(usize::MAX));
+    Ok(WhatIf { traces: inputs.len(), replays, rows, rows_total, has_progress, trust })
+}
+
+fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row>), AnalyzeError> {
+    let (program, stretch) = whatif::read(input, options.events.min(MOST_EVENTS), options.idle_open)?;
+    let all: Vec<usize> = (0..program.locks.len()).collect();
+    let progress_sites = match &options.progress {
+        Some(site) => changes::sites(site, &all, input, &program)?,
+        None => Vec::new(),
+    };
+    let resolved = options
+        .alternatives
+        .iter()
+        .map(|all| changes::resolve(all, input, &program))
+        .collect::<Result<Vec<_>, _>>()?;
+    let baseline = Baseline::new(&program, &progress_sites);
+    let replayed_ns = baseline.as_recorded().map_or(0, |replayed| replayed.ns);
+    let times = Times { recorded_ns: program.recorded_ns, replayed_ns, changed_ns: replayed_ns };
+    let info = ReplayInfo::new(input, &program, stretch, options, times);
+    let row = |(alternative, (changes, locks)): (&Vec<Change>, (whatif::Changes, Vec<usize>))| {
+        let words: Vec<String> = alternative.iter().map(Change::to_string).collect();
+        let prediction = baseline.predict(&changes, &locks);
+        let ids = locks.iter().map(|lock| program.locks[*lock].lock);
+        let names = ids.map(|id| (input.names.lock_label(id), id.0)).collect();
+        Row::new(words.join(" "), &prediction, names, (options.anyway, options.progress.is_some()))
+    };
+    Ok((info, options.alternatives.iter().zip(resolved).map(row).collect()))
+}
+
+/// Predicts what each of these changes alone would gain, from so many events in the middle of a trace.
+pub fn predict_each(
+    input: &Input<'_>,
+    events: u64,
+    changes: &[Change],
+) -> Result<Vec<Result<Row, AnalyzeError>>, AnalyzeError> {
+    let program = whatif::read_middle(input, events)?;
+    let baseline = Baseline::new(&program, &[]);
+    let row = |change: &Change| {
+        let (changes, locks) = changes::resolve(std::slice::from_ref(change), input, &program)?;
+        let prediction = baseline.predict(&changes, &locks);
+        Ok(Row::new(change.to_string(), &prediction, Vec::new(), (false, false)))
+    };
+    Ok(changes.iter().map(row).collect())
+}
+
+impl WhatIf {
+    /// Whether there is a change without a prediction: exit code 4.
+    pub fn is_refused(&self) -> bool {
+        self.rows.iter().any(|row| row.run_ns.is_none())
+    }
+}
+
+impl Table for WhatIf {
+    rows_and_trust!(Row);
+
+    fn columns(&self) -> Vec<Column<Row>> {
+        columns(self.traces > 1, self.has_progress)
+    }
+
+    fn below(&self, row: &Row) -> Vec<String> {
+        let what = if row.run_ns.is_some() { "means nothing" } else { "no prediction" };
+        let advice = if row.run_ns.is_some() { "" } else { "; --anyway shows the numbers" };
+        row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}")).collect()
+    }
+
+    fn about(&self) -> About {
+        About::Replay
+    }
+
+    fn write_rows(
+        &self,
+        columns: &[Column<Row>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        for replay in &self.replays {
+            page.style.wrapped(&replay.heading(), out)?;
+        }
+        table::write_table(self, columns, page, out)?;
+        self.write_totals(page.style, out)
+    }
+
+    fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        for replay in &self.replays {
+            let trace = replay.trace.as_deref().map_or_else(String::new, |trace| format!(" in {trace}"));
+            style.wrapped(&format!("assumed{trace}: {}", replay.assumed.join("; ")), out)?;
+        }
+        Ok(())
+    }
+}

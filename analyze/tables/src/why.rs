@@ -1,0 +1,325 @@
+//! `klock analyze why`: the reasons of the waits for the worst locks, and the advice that follows, in sentences.
+//!
+//! One reading of each trace adds up how every lock was used and follows the causes of the waits for it. The worst locks are chosen then; rules
+//! judge their sums; text says the verdicts whose rule holds, all other formats have every rule with its value and its limit.
+
+use std::{
+    borrow::Borrow,
+    cmp::Reverse,
+    io::{self, Write},
+};
+
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+use trace_format::{LockId, Trace};
+
+use super::{Table, beside, gather::Gather, table, trace_column, whatif::Change};
+use intervals::{
+    input::filter::Filter,
+    input::trust::{About, Trust, TrustCounter},
+    input::{Input, ReadOutcome, readers},
+};
+use output::{
+    Column, Page,
+    error::AnalyzeError,
+    layout::{self, Paint},
+};
+
+mod herds;
+mod lock;
+mod parts;
+mod predictions;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod usage;
+mod words;
+
+pub use lock::{Finding, Lock, Row};
+pub use parts::Parts;
+pub use predictions::Prediction;
+pub use rules::{Verdict, WaitParts};
+
+use herds::Herds;
+use lock::Used;
+use usage::Usage;
+
+/// The number of locks that are judged if no number is given.
+pub const LOCKS: usize = 3;
+/// The functions of a stack in which a holder slept: the innermost ones are often of the C library.
+const FRAMES: usize = 4;
+
+/// Options of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The number of locks; `None` is all.
+    pub limit: Option<usize>,
+    /// The waits to judge.
+    pub filter: Filter,
+    /// Whether to judge a trace that lost too many events for sums to mean anything.
+    pub allow_loss: bool,
+}
+
+/// The table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Why {
+    /// The number of traces.
+    #[serde(skip)]
+    pub traces: usize,
+    /// The locks that were waited for longest, deadlocked ones first.
+    pub locks: Vec<Lock>,
+    /// The number of locks before the limit.
+    pub locks_total: usize,
+    /// Whether any lock was recorded, selected or not.
+    #[serde(skip)]
+    has_locks: bool,
+    /// Whether off-CPU time was recorded.
+    #[serde(skip)]
+    has_off_cpu: bool,
+    /// Whether all locks are selected.
+    #[serde(skip)]
+    is_of_all_locks: bool,
+    /// Events and intervals that the numbers do not hold.
+    pub trust: Trust,
+}
+
+/// Judges the locks that were waited for longest.
+///
+/// # Errors
+///
+/// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
+pub fn why(traces: &[Trace], options: &Options) -> Result<Why, AnalyzeError> {
+    let inputs = Input::open_all(traces, FRAMES, &options.filter)?;
+    of_inputs(&inputs, options, readers())
+}
+
+/// Judges with this number of readers, which changes nothing.
+pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Result<Why, AnalyzeError> {
+    let mut gathered = gather(inputs, options);
+    for (at, input) in inputs.iter().enumerate() {
+        let how = (readers, options.allow_loss);
+        let followed = beside::follow((inputs, at), how, &mut gathered, |_| Parts::new(&input.names))?;
+        gathered.add_parts(at, followed.receiver);
+    }
+    gathered.finish(true)
+}
+
+/// Gathers the use of all locks, and the parts of the waits for them.
+pub struct Gathered<'a> {
+    inputs: &'a [Input<'a>],
+    options: &'a Options,
+    used: Vec<Used>,
+    trusts: Vec<Trust>,
+    /// By input.
+    parts: Vec<Parts<'a>>,
+}
+
+/// Gathers the use of all locks, from which those that are judged are chosen.
+pub fn gather<'a>(inputs: &'a [Input<'a>], options: &'a Options) -> Gathered<'a> {
+    Gathered { inputs, options, used: Vec::new(), trusts: Vec::new(), parts: Vec::new() }
+}
+
+impl<'a> Gather for Gathered<'a> {
+    type Sink = Usage<'a>;
+
+    fn sink(&self, at: usize) -> Usage<'a> {
+        Usage::new(&self.inputs[at])
+    }
+
+    fn add(&mut self, at: usize, sinks: Vec<Usage<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
+        let input = &self.inputs[at];
+        let (mut trust, mut found) = (TrustCounter::default(), Vec::new());
+        for mut sink in sinks {
+            trust.merge(std::mem::take(&mut sink.trust));
+            found.extend(sink.into_locks());
+        }
+        let trust = input.trust(trust, outcome, self.options.allow_loss)?;
+        let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
+        self.used.extend(found.into_iter().map(|(lock, of_lock)| {
+            let is_deadlocked = deadlocked.contains(&lock);
+            Used { input: at, lock, of_lock, herds: Herds::default(), is_deadlocked, end_ns }
+        }));
+        self.trusts.push(trust);
+        Ok(())
+    }
+}
+
+impl<'a> Gathered<'a> {
+    /// Adds the parts of the waits of the next input, whose locks are added.
+    pub fn add_parts(&mut self, at: usize, mut parts: Parts<'a>) {
+        let mut herds = parts.herds();
+        for used in self.used.iter_mut().filter(|used| used.input == at) {
+            used.herds = herds.remove(&used.lock).unwrap_or_default();
+        }
+        self.used.retain(|used| used.lost_ns() > 0 || used.is_deadlocked);
+        self.parts.push(parts);
+    }
+
+    /// Chooses the locks that are judged, judges them by the causes of their waits, and may predict what the changes would gain that the verdicts
+    /// ask for.
+    pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
+        let Self { inputs, options, mut used, trusts, mut parts } = self;
+        used.sort_by_key(|used| (!used.is_deadlocked, Reverse(used.lost_ns()), used.input, used.lock));
+        let locks_total = used.len();
+        used.truncate(options.limit.unwrap_or(usize::MAX));
+        let (mut judged, mut has_off_cpu) = (Vec::new(), false);
+        for (at, input) in inputs.iter().enumerate() {
+            let of_input = || used.iter().enumerate().filter(|(_, used)| used.input == at);
+            parts[at].finish(of_input().map(|(_, used)| used.lock));
+            has_off_cpu |= input.has_off_cpu()?;
+            let is_covered = input.has_holder_states()?;
+            let trace = (inputs.len() > 1).then(|| input.label.clone());
+            let mut locks: Vec<(usize, Lock)> = of_input()
+                .map(|(rank, used)| {
+                    (rank, used.judge(input, parts[at].of_lock(used.lock), is_covered, trace.clone()))
+                })
+                .collect();
+            if predicts {
+                let findings = locks.iter_mut().flat_map(|(_, lock)| &mut lock.findings);
+                let asked = findings.filter_map(|finding| Some((finding.change.clone()?, finding)));
+                let (changes, findings): (Vec<Change>, Vec<&mut Finding>) = asked.unzip();
+                for (finding, prediction) in findings.into_iter().zip(predictions::predict(input, &changes)?)
+                {
+                    finding.prediction = Some(prediction);
+                }
+            }
+            judged.extend(locks);
+        }
+        judged.sort_by_key(|(rank, _)| *rank);
+        Ok(Why {
+            traces: inputs.len(),
+            locks: judged.into_iter().map(|(_, lock)| lock).collect(),
+            locks_total,
+            has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
+            has_off_cpu,
+            is_of_all_locks: options.filter.lock.is_none() && options.filter.kinds.is_empty(),
+            trust: Trust::merged(trusts),
+        })
+    }
+}
+
+/// Returns the locks that are part of a deadlock, also of one with locks that are not selected.
+fn deadlocked(
+    input: &Input<'_>,
+    outcome: &ReadOutcome,
+    trust: &Trust,
+) -> Result<FxHashSet<LockId>, AnalyzeError> {
+    let mut deadlocks = outcome.deadlocks.clone();
+    if deadlocks.is_empty() && !trust.deadlocks.is_empty() {
+        deadlocks = input.all_deadlocks()?.deadlocks;
+    }
+    let members = deadlocks.iter().flat_map(|deadlock| &deadlock.members);
+    Ok(members.flat_map(|member| [member.has.lock, member.wants.lock]).collect())
+}
+
+/// Declares the columns of formats that have rows; rows of several traces have their trace.
+pub fn columns(several: bool) -> Vec<Column<Row>> {
+    type Of = Column<Row>;
+    let mut columns = vec![
+        Of::text("verdict", |row| row.finding.verdict.as_str().into(), "The verdict."),
+        Of::text(
+            "holds",
+            |row| if row.finding.holds { "yes" } else { "no" }.into(),
+            "Whether its rule holds: yes or no.",
+        ),
+        Of::duration("explains", |row| row.finding.explains_ns, "The part of `waited` that it explains."),
+        Of::ppm("value", |row| row.finding.value_ppm, "The share that its rule looks at."),
+        Of::ppm("limit", |row| row.finding.limit_ppm, "The limit of that share."),
+        Of::duration("waited", |row| row.waited_ns, "All waits for the lock, however they ended."),
+        Of::text("evidence", |row| row.finding.evidence.as_str().into(), "The numbers, as a sentence.")
+            .programs(),
+        Of::text("advice", |row| row.finding.advice.as_str().into(), "The next step.").programs(),
+        Of::text(
+            "prediction",
+            |row| row.finding.prediction.as_ref().map(Prediction::to_string).into(),
+            "What it would gain, or the reason why that is not known.",
+        )
+        .programs(),
+        Of::name("lock", |row| row.lock.as_str().into()),
+        Of::count("lock_id", |row| i64::from(row.lock_id), "").identity(),
+    ];
+    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns
+}
+
+impl Table for Why {
+    type Row = Row;
+
+    fn columns(&self) -> Vec<Column<Row>> {
+        columns(self.traces > 1)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
+        self.locks.iter().flat_map(Lock::rows)
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
+        table::retain_first(
+            &mut self.locks,
+            &mut self.locks_total,
+            |lock| lock.rows().any(|row| keep(&row)),
+            limit,
+        );
+    }
+
+    fn hidden_rows(&self) -> usize {
+        self.locks_total - self.locks.len()
+    }
+
+    fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    fn about(&self) -> About {
+        About::Blame
+    }
+
+    fn nothing(&self) -> Option<String> {
+        let next = match (self.has_locks, self.has_off_cpu) {
+            (false, _) => {
+                "no locks were recorded; klock record --off-cpu --locks pthread records both, `klock offcpu` shows where tasks were off-CPU"
+            }
+            (true, true) => {
+                "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU"
+            }
+            (true, false) => {
+                "nobody waited for a lock in what was selected; perf record shows where the program runs, klock record --off-cpu where it sleeps"
+            }
+        };
+        (self.locks_total == 0).then(|| next.to_owned())
+    }
+
+    fn write_rows(
+        &self,
+        columns: &[Column<Row>],
+        page: &Page,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()> {
+        if !page.columns.is_empty() {
+            return table::write_table(self, columns, page, out);
+        }
+        for (lock, number) in self.locks.iter().zip(0..) {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            lock.write(page.style, out)?;
+        }
+        let quiet = |lock: &Lock| {
+            lock.findings.iter().find(|finding| finding.said && finding.verdict == Verdict::Quiet).cloned()
+        };
+        let quiet: Option<Vec<Finding>> = self.locks.iter().map(quiet).collect();
+        if let Some(finding) = quiet.as_deref().and_then(<[Finding]>::first) {
+            writeln!(out)?;
+            let (what, go_on) = if self.is_of_all_locks {
+                ("locks are not the cause", finding.advice.as_str())
+            } else {
+                (
+                    "what was selected is not the cause",
+                    "klock why without a filter judges the locks that were waited for longest",
+                )
+            };
+            page.style.wrapped_in(Paint::Plain, &format!("-> {what}: {go_on}"), out)?;
+        }
+        layout::more(self.hidden_rows(), "lock", "", page.style, out)
+    }
+}

@@ -1,0 +1,196 @@
+//! The parts of the waits for each lock: rows and the causes of waits enter; parts by cause leave, and the herds that came for each mutex.
+
+use std::mem;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{LockId, StackId, Syscall, TaskId};
+
+use super::herds::{self, Herds};
+use crate::{by_pair::ByPair, by_row::ByRow, key::RowKey};
+use intervals::{
+    input::names::Names,
+    items::{Caused, Detail, Hold, Item, Needs, Payer, Sink, State},
+};
+
+/// Times by state.
+pub(super) type ByState = [i64; State::ALL.len()];
+
+/// The holds from one acquisition site.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SiteParts {
+    /// Holds of which both ends were seen.
+    pub(super) holds: i64,
+    pub(super) hold_ns: i64,
+    /// Those of them that others waited for.
+    pub(super) awaited: i64,
+    pub(super) awaited_ns: i64,
+    /// The waiting that they caused, by the state of their tasks.
+    pub(super) caused: ByState,
+}
+
+/// The waits for one lock. All parts together are the time of the waits.
+#[derive(Debug, Default)]
+pub(super) struct LockParts {
+    /// By acquisition site, numbered.
+    pub(super) sites: FxHashMap<u32, SiteParts>,
+    /// Charged to holds, by their task.
+    pub(super) by_task: FxHashMap<TaskId, i64>,
+    /// Charged to owners that the lock word named.
+    pub(super) owners: ByState,
+    /// No task had the lock.
+    pub(super) free_ns: i64,
+    /// The holder was not seen.
+    pub(super) nobody_ns: i64,
+    /// Where the holders slept: by the system call, and the number of the functions.
+    pub(super) slept_in: FxHashMap<(Option<Syscall>, u32), i64>,
+    /// The locks that the holders waited for, and the site at which they did.
+    pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
+}
+
+/// The parts of all locks.
+pub struct Parts<'a> {
+    names: &'a Names,
+    herds: Option<herds::Finder<'a>>,
+    by_lock: ByRow<LockParts>,
+    /// The holds from each stack, which are not in `by_lock` yet, and their index by lock and stack.
+    by_pair: ByPair,
+    holds: Vec<HoldParts>,
+    /// The lock and the site of each.
+    sites: Vec<(LockId, u32)>,
+}
+
+/// The part of [`SiteParts`] that holds fill, few enough bytes for those of many stacks to stay in a processor's cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct HoldParts {
+    holds: i64,
+    hold_ns: i64,
+    awaited: i64,
+    awaited_ns: i64,
+}
+
+impl<'a> Parts<'a> {
+    pub fn new(names: &'a Names) -> Self {
+        let (by_lock, by_pair) = (ByRow::new(names.locks().len()), ByPair::new(names));
+        Self { names, herds: herds::finder(names), by_lock, by_pair, holds: Vec::new(), sites: Vec::new() }
+    }
+
+    /// Returns the herds by mutex: no more rows follow.
+    pub(super) fn herds(&mut self) -> FxHashMap<LockId, Herds> {
+        self.herds.take().map(herds::Finder::finish).unwrap_or_default()
+    }
+
+    /// Adds the holds to the parts of these locks, once: no more follow.
+    pub(super) fn finish(&mut self, locks: impl Iterator<Item = LockId>) {
+        let locks: FxHashSet<LockId> = locks.collect();
+        let holds = mem::take(&mut self.holds);
+        for ((lock, site), of_stack) in mem::take(&mut self.sites).into_iter().zip(holds) {
+            if !locks.contains(&lock) {
+                continue;
+            }
+            let of_site = self.of_lock(lock).sites.entry(site).or_default();
+            of_site.holds += of_stack.holds;
+            add(&mut of_site.hold_ns, of_stack.hold_ns);
+            of_site.awaited += of_stack.awaited;
+            add(&mut of_site.awaited_ns, of_stack.awaited_ns);
+        }
+    }
+
+    /// Returns the parts of a lock.
+    #[inline]
+    pub(super) fn of_lock(&mut self, lock: LockId) -> &mut LockParts {
+        self.by_lock.of(RowKey::Lock(lock))
+    }
+
+    /// Returns the holds of a lock from a stack.
+    #[inline]
+    fn holds(&mut self, lock: LockId, stack: Option<StackId>) -> &mut HoldParts {
+        let at = self.by_pair.get(lock, stack).unwrap_or_else(|| self.add_stack(lock, stack));
+        &mut self.holds[at as usize]
+    }
+
+    fn add_stack(&mut self, lock: LockId, stack: Option<StackId>) -> u32 {
+        // Ids of locks and stacks are 31 bits wide, and not each pair of them has holds.
+        let at = self.holds.len() as u32;
+        self.holds.push(HoldParts::default());
+        self.sites.push((lock, self.names.point_number(lock, stack)));
+        self.by_pair.set(lock, stack, at);
+        at
+    }
+}
+
+impl Sink for Parts<'_> {
+    fn needs(&self) -> Needs {
+        Needs { rows: true, ..Needs::default() }
+    }
+
+    #[inline]
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Row(row) => {
+                if let Some(herds) = &mut self.herds {
+                    herds.push(row);
+                }
+            }
+            Item::Caused(caused) => self.caused(caused),
+            Item::Hold(hold) => self.hold(hold),
+            _ => {}
+        }
+    }
+}
+
+impl Parts<'_> {
+    fn caused(&mut self, caused: &Caused) {
+        let names = self.names;
+        let parts = self.of_lock(caused.lock);
+        let state = caused.state.unwrap_or_default();
+        add(
+            match caused.payer {
+                Payer::Hold(hold) => {
+                    add(parts.by_task.entry(hold.task).or_default(), caused.ns);
+                    let site = names.point_number(caused.lock, hold.stack);
+                    &mut parts.sites.entry(site).or_default().caused[state as usize]
+                }
+                Payer::Owner(_) => &mut parts.owners[state as usize],
+                Payer::Handoff | Payer::Gap | Payer::Oneself | Payer::Cycle => &mut parts.free_ns,
+                Payer::Unknown => &mut parts.nobody_ns,
+            },
+            caused.ns,
+        );
+        match caused.detail {
+            Detail::None => {}
+            Detail::Lock(lock, stack) => {
+                let site = names.point_number(lock, stack);
+                add(parts.nested_in.entry((lock, site)).or_default(), caused.ns);
+            }
+            Detail::Asleep(syscall, stack) => {
+                // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
+                let user = LockId(-1);
+                let place = (syscall, names.chain_number(user, stack));
+                add(parts.slept_in.entry(place).or_default(), caused.ns);
+            }
+        }
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        if !hold.is_credited() {
+            return;
+        }
+        let site = self.holds(hold.lock, hold.stack);
+        site.holds += 1;
+        let ns = hold.end_ns.saturating_sub(hold.start_ns);
+        add(&mut site.hold_ns, ns);
+        if hold.wait_caused_ns > 0 {
+            site.awaited += 1;
+            add(&mut site.awaited_ns, ns);
+        }
+    }
+}
+
+fn add(sum: &mut i64, ns: i64) {
+    *sum = sum.saturating_add(ns);
+}
+
+/// Returns the key with the greatest sum; of equal ones the smallest.
+pub(super) fn most<K: Copy + Ord>(sums: &FxHashMap<K, i64>) -> Option<K> {
+    sums.iter().max_by(|(a, x), (b, y)| x.cmp(y).then_with(|| b.cmp(a))).map(|(key, _)| *key)
+}

@@ -1,0 +1,344 @@
+//! Each rule at its limit and a nanosecond below it, the sentences, and the sums of the parts on random histories.
+
+use proptest::{prelude::*, test_runner::Config};
+
+use super::{
+    Options, Verdict,
+    parts::SiteParts,
+    rules::{Facts, judge, said},
+    why,
+};
+use crate::{
+    blame,
+    testing::trace_of,
+    testing::{self, cases, written},
+};
+use intervals::{Filter, engine::histories, items::State};
+use output::Format::{Csv, Json, Text};
+
+/// A lock that was waited for 1,000 ns by tasks that lived for 1,000 ns.
+fn facts() -> Facts {
+    Facts { is_covered: true, can_be_shared: true, lifetimes_ns: 1_000, span_ns: 1_000, ..Facts::default() }
+}
+
+/// Adds a site whose holders made others wait for so long in this state, after this many holds of this length.
+fn site(mut facts: Facts, state: State, caused_ns: i64, (holds, each_ns): (i64, i64)) -> Facts {
+    let mut parts = SiteParts { holds, hold_ns: holds * each_ns, ..SiteParts::default() };
+    parts.caused[state as usize] = caused_ns;
+    facts.sites.push(parts);
+    facts
+}
+
+fn holds(facts: &Facts, verdict: Verdict) -> bool {
+    judge(facts).iter().any(|judged| judged.verdict == verdict && judged.holds)
+}
+
+fn verdicts(facts: &Facts) -> Vec<Verdict> {
+    said(&judge(facts)).iter().map(|judged| judged.verdict).collect()
+}
+
+/// Returns facts in which holders in a state cause `ns` of 1,000 ns of waiting, and hand-offs the rest.
+fn with_state(state: State, ns: i64) -> Facts {
+    Facts { free_ns: 1_000 - ns, ..site(facts(), state, ns, (10, 1)) }
+}
+
+#[test]
+fn a_share_at_the_limit_holds_and_a_nanosecond_less_does_not() {
+    let rules = [
+        (Verdict::Nested, State::Lock, 300),
+        (Verdict::HolderAsleep, State::Asleep, 300),
+        (Verdict::HolderAsleep, State::Uninterruptible, 300),
+        (Verdict::HolderAsleep, State::Stopped, 300),
+        (Verdict::HolderAsleep, State::Idle, 300),
+        (Verdict::HolderPreempted, State::Preempted, 200),
+        (Verdict::HolderPreempted, State::Ready, 200),
+        (Verdict::NotRecorded, State::Unknown, 500),
+    ];
+    for (verdict, state, limit) in rules {
+        assert!(holds(&with_state(state, limit), verdict), "{verdict} at {limit}");
+        assert!(!holds(&with_state(state, limit - 1), verdict), "{verdict} below {limit}");
+    }
+    let free = |ns: i64| with_state(State::Running, 1_000 - ns);
+    assert!(holds(&free(500), Verdict::Handoff) && !holds(&free(499), Verdict::Handoff));
+    let nobody = |ns: i64| Facts { nobody_ns: ns, ..with_state(State::Running, 1_000 - ns) };
+    let nobody = |ns: i64| Facts { free_ns: 0, ..nobody(ns) };
+    assert!(holds(&nobody(500), Verdict::NotRecorded) && !holds(&nobody(499), Verdict::NotRecorded));
+}
+
+#[test]
+fn a_lock_that_takes_less_than_a_hundredth_of_its_waiters_time_is_quiet_and_nothing_else() {
+    let quiet = Facts { lifetimes_ns: 100_001, ..with_state(State::Asleep, 900) };
+    assert_eq!(verdicts(&quiet), [Verdict::Quiet]);
+    assert!(
+        !holds(&Facts { lifetimes_ns: 100_000, ..quiet.clone() }, Verdict::Quiet),
+        "1 % is not less than 1 %"
+    );
+    let deadlocked = Facts { is_deadlocked: true, ..quiet };
+    assert_eq!(verdicts(&deadlocked), [Verdict::Deadlock]);
+}
+
+#[test]
+fn a_site_is_long_beside_four_times_shorter_ones_or_ten_times_shorter_hand_offs() {
+    let two =
+        |each_ns| site(site(facts(), State::Running, 500, (10, each_ns)), State::Running, 500, (10, 10));
+    assert!(holds(&two(40), Verdict::LongSite) && !holds(&two(39), Verdict::LongSite));
+    let share =
+        |ns| Facts { free_ns: 1_000 - ns, contended: 1, ..site(facts(), State::Running, ns, (10, 90_000)) };
+    assert!(holds(&share(500), Verdict::LongSite) && !holds(&share(499), Verdict::LongSite));
+    // 400 ns of hand-offs before 4 acquisitions: 100 ns each.
+    let alone =
+        |each_ns| Facts { free_ns: 400, contended: 4, ..site(facts(), State::Running, 600, (10, each_ns)) };
+    assert!(holds(&alone(1_000), Verdict::LongSite) && !holds(&alone(999), Verdict::LongSite));
+    let slow = |each_ns| Facts {
+        free_ns: 400_000_000,
+        contended: 1,
+        ..site(facts(), State::Running, 600_000_000, (10, each_ns))
+    };
+    assert!(holds(&slow(100_000), Verdict::LongSite) && !holds(&slow(99_999), Verdict::LongSite));
+    let open = site(facts(), State::Running, 1_000, (0, 0));
+    assert!(holds(&open, Verdict::LongSite), "its only hold has no end");
+}
+
+#[test]
+fn short_holds_are_too_often_if_the_lock_is_held_a_fifth_of_the_time() {
+    let often = |held_ns| Facts {
+        held_ns,
+        ..site(site(facts(), State::Running, 250, (10, 10)), State::Running, 250, (10, 10))
+    };
+    let often = |held_ns| Facts { free_ns: 500, ..often(held_ns) };
+    assert!(holds(&often(200), Verdict::TooOften) && !holds(&often(199), Verdict::TooOften));
+    assert!(!holds(&Facts { free_ns: 501, ..often(200) }, Verdict::TooOften));
+    let long = Facts { held_ns: 900, ..site(facts(), State::Running, 1_000, (1, 900)) };
+    assert!(holds(&long, Verdict::LongSite) && !holds(&long, Verdict::TooOften));
+}
+
+#[test]
+fn few_holds_that_are_ten_times_longer_than_the_rest_are_told_without_off_cpu_times_alone() {
+    let few = |awaited_ns: i64| {
+        let mut facts = Facts { is_covered: false, ..site(facts(), State::Unknown, 1_000, (100, 1_000)) };
+        facts.sites[0] =
+            SiteParts { awaited: 10, awaited_ns, hold_ns: 90 * 1_000 + awaited_ns, ..facts.sites[0] };
+        Facts { free_ns: 400, contended: 1, held_ns: 900, ..facts }
+    };
+    assert!(holds(&few(100_000), Verdict::FewLongHolds) && !holds(&few(100_000), Verdict::TooOften));
+    assert!(!holds(&few(99_999), Verdict::FewLongHolds) && holds(&few(99_999), Verdict::TooOften));
+    let mut many = few(100_000);
+    many.sites[0] = SiteParts { awaited: 11, awaited_ns: 110_000, ..many.sites[0] };
+    assert!(!holds(&many, Verdict::FewLongHolds), "one in nine is not few");
+    assert!(!holds(&Facts { is_covered: true, ..few(100_000) }, Verdict::FewLongHolds));
+}
+
+#[test]
+fn a_convoy_is_said_instead_of_hand_offs() {
+    let convoy = |ns| Facts { convoy_wait_ns: ns, ..with_state(State::Running, 100) };
+    assert!(holds(&convoy(500), Verdict::Convoy) && !holds(&convoy(500), Verdict::Handoff));
+    assert!(!holds(&convoy(499), Verdict::Convoy) && holds(&convoy(499), Verdict::Handoff));
+}
+
+#[test]
+fn readers_and_writers_are_told() {
+    let base = || with_state(State::Running, 1_000);
+    let mode = |shared, exclusive| Facts {
+        exclusive_by_shared_ns: shared,
+        shared_by_exclusive_ns: exclusive,
+        ..base()
+    };
+    assert!(
+        holds(&mode(500, 0), Verdict::ReadersBlockWriter)
+            && !holds(&mode(499, 0), Verdict::ReadersBlockWriter)
+    );
+    assert!(
+        holds(&mode(0, 500), Verdict::WriterBlocksReaders)
+            && !holds(&mode(0, 499), Verdict::WriterBlocksReaders)
+    );
+    let written = |acquisitions, shared| Facts { acquisitions, shared, ..base() };
+    assert!(
+        holds(&written(1_000, 9), Verdict::OnlyWritten) && !holds(&written(1_000, 10), Verdict::OnlyWritten)
+    );
+    assert!(!holds(&written(99, 0), Verdict::OnlyWritten), "too few");
+    assert!(!holds(&Facts { can_be_shared: false, ..written(1_000, 0) }, Verdict::OnlyWritten));
+}
+
+#[test]
+fn a_hog_is_told_if_most_wait_for_it_and_then_the_lock_is_not_taken_too_often() {
+    let hog = |hog_ns, hog_caused_ns, overtaken_max| Facts {
+        hog_ns,
+        hog_caused_ns,
+        all_held_ns: 1_000_000,
+        overtaken_max,
+        held_ns: 900,
+        ..Facts { free_ns: 500, contended: 1, ..site(facts(), State::Running, 500, (10, 10)) }
+    };
+    assert_eq!(verdicts(&hog(750_000, 500, 100)), [Verdict::Hog, Verdict::Handoff]);
+    for no_hog in [hog(749_999, 500, 100), hog(750_000, 499, 100), hog(750_000, 500, 99)] {
+        assert_eq!(verdicts(&no_hog), [Verdict::TooOften, Verdict::Handoff]);
+    }
+}
+
+#[test]
+fn a_herd_is_told_if_it_takes_half_as_long_as_all_waits_and_its_lock_is_not_quiet_then() {
+    let herd = |herd_ns| Facts { herd_ns, herd_lifetimes_ns: 10_000, ..with_state(State::Asleep, 600) };
+    assert!(holds(&herd(500), Verdict::Herd) && !holds(&herd(499), Verdict::Herd));
+    assert_eq!(verdicts(&herd(500)), [Verdict::HolderAsleep, Verdict::Herd]);
+    assert_eq!(verdicts(&herd(601)), [Verdict::Herd, Verdict::HolderAsleep]);
+    let nobody_waits = |herd_ns| Facts { herd_ns, herd_lifetimes_ns: 10_000, ..facts() };
+    assert_eq!(verdicts(&nobody_waits(100)), [Verdict::Herd]);
+    assert_eq!(verdicts(&nobody_waits(99)), [Verdict::Quiet]);
+    assert_eq!(verdicts(&nobody_waits(0)), [Verdict::Quiet]);
+}
+
+/// B, C and D wait for work; A wakes all, and B gets it.
+const HERD: &str = "
+    source preload kinds=pthread_mutex,condvar holds=yes\nlock m pthread_mutex name=jobs\nlock c condvar
+    1 B acquire m\n2 B release m\n2 B wait c\n3 C acquire m\n4 C release m\n4 C wait c\n5 D acquire m\n6 D release m\n6 D wait c
+    40 A acquire m\n50 A wake c\n52 A release m\n55 B acquire c wait=53\n55 B acquire m\n58 B release m
+    60 C acquire c wait=56\n60 C acquire m\n62 C release m\n62 C wait c\n65 D acquire c wait=59\n65 D acquire m\n66 D release m\n66 D wait c";
+
+#[test]
+fn a_lock_that_nobody_waits_for_outside_of_condition_waits_may_have_a_herd() {
+    let table = why(&[testing::trace(HERD).trace], &Options::default()).unwrap();
+    assert_eq!(table.locks.len(), 1);
+    let text = written(&table, Text, None);
+    assert!(text.contains("1. a wake-up wakes many threads, and most find nothing to do"), "{text}");
+    assert!(
+        text.contains(
+            "on average a signal woke 3 threads, and 67 % of them waited again at once (signals: 1)"
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn of_verdicts_that_explain_as_much_the_one_about_readers_and_writers_comes_first() {
+    let mode = |shared, exclusive| Facts {
+        exclusive_by_shared_ns: shared,
+        shared_by_exclusive_ns: exclusive,
+        held_ns: 900,
+        ..with_state(State::Running, 1_000)
+    };
+    assert_eq!(verdicts(&mode(1_000, 0)), [Verdict::ReadersBlockWriter]);
+    assert_eq!(verdicts(&mode(0, 1_000)), [Verdict::WriterBlocksReaders, Verdict::LongSite]);
+}
+
+#[test]
+fn without_off_cpu_times_a_holder_whose_state_is_unknown_counts_as_holding() {
+    let unknown = site(facts(), State::Unknown, 1_000, (1, 900));
+    assert!(holds(&unknown, Verdict::NotRecorded) && !holds(&unknown, Verdict::LongSite));
+    let not_covered = Facts { is_covered: false, ..unknown };
+    assert!(!holds(&not_covered, Verdict::NotRecorded) && holds(&not_covered, Verdict::LongSite));
+}
+
+/// A holds m across a sleep while B waits; then B waits for C's n.
+const TEXT: &str = "
+    source off_cpu kinds=none\nsource preload kinds=pthread_mutex holds=yes
+    lock m pthread_mutex name=log
+    0 A acquire m log.c:88:log_line
+    100 B wait m log.c:90:work
+    900 A offcpu k:schedule<fsync<flush<log_line wait=700 blocked=690 runq=10 state=interruptible
+    1_000 A release m
+    1_007 B acquire m log.c:90:work wait=907
+    1_100 B release m
+";
+
+#[test]
+fn text_says_what_the_holder_did_and_the_next_step() {
+    let table = why(&[testing::trace(TEXT).trace], &Options::default()).unwrap();
+    let expected = "\
+#0 log (pthread_mutex): 1 thread waited 907 ns for it, 82 % of their time
+1. its holders sleep (explains 76 % of the waiting)
+   for 76 % of the waiting, its holder slept, most in fsync < flush < log_line; it had taken the lock at log.c:88 (log_line)
+   -> do that before the lock is taken, or after it is released
+      without that sleep: length of the run -63 % (-65 % .. -62 %), waits for it -77 %
+also: holders without a CPU 1 % (a cause from 20 %)
+";
+    assert!(written(&table, Text, None).starts_with(expected), "{}", written(&table, Text, None));
+    let csv = written(&table, Csv, None);
+    assert!(csv.contains("holder_asleep,yes,690,760749,300000,907,"), "{csv}");
+    assert!(written(&table, Json, None).contains("\"handoff_ns\": 7"), "{}", written(&table, Json, None));
+    let prediction = table.locks[0].findings[0].prediction.as_ref().unwrap();
+    assert_eq!((prediction.change.as_str(), prediction.change_ppm), ("--no-sleep '#0'", Some(-633_028)));
+}
+
+#[test]
+fn text_names_the_system_call_in_which_the_holder_slept() {
+    for (departure, place) in [
+        ("syscall=fsync", "fsync"),
+        ("k:schedule<write_all<flush<log_line syscall=fsync", "fsync (write_all < flush < log_line)"),
+        ("syscall=-", "no system call"),
+        ("syscall=syscall_600", "syscall_600"),
+    ] {
+        let text = TEXT.replace("k:schedule<fsync<flush<log_line", departure);
+        let table = why(&[testing::trace(&text).trace], &Options::default()).unwrap();
+        let text = written(&table, Text, None);
+        assert!(text.contains(&format!("its holder slept, most in {place}; it had taken")), "{text}");
+    }
+}
+
+#[test]
+fn a_lock_of_the_programs_own_has_no_holders_to_record() {
+    let text = "lock c condvar name=monitor\n\
+                100 B wait c p.c:1:park<take_gil<run\n900 B acquire c p.c:1:park<take_gil<run wait=800\n1_000 B wake c";
+    let filter = Filter { include_idle: true, ..Filter::default() };
+    let options = Options { filter, ..Options::default() };
+    let table = why(&[testing::trace(text).trace], &options).unwrap();
+    let text = written(&table, Text, None);
+    assert!(text.contains("most of its holders were not recorded"), "{text}");
+    assert!(
+        text.contains("a lock of the program's own") && text.contains("--by stack --lock monitor"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_deadlock_comes_first_whatever_else_was_waited_for() {
+    let text = "0 C acquire z r.c:1\n1 D wait z r.c:1\n90_000 C release z r.c:1\n90_001 D acquire z r.c:1 wait=90_000\n\
+                90_100 A acquire x p.c:1\n90_110 B acquire y q.c:1\n90_120 A wait y p.c:2\n90_130 B wait x q.c:2";
+    let mut parts = testing::Parts::parse(text);
+    parts.info.clocks_end.monotonic_ns = 90_200;
+    let test = parts.write();
+    let traces = [test.trace];
+    let table = why(&traces, &Options { limit: Some(2), ..Options::default() }).unwrap();
+    let first = |at: usize| table.locks[at].findings[0].verdict;
+    assert_eq!((first(0), first(1), table.locks_total), (Verdict::Deadlock, Verdict::Deadlock, 3));
+    assert!(written(&table, Text, None).contains("take these locks in the same order everywhere"));
+    let Ok(lock) = "x".parse();
+    let filter = Filter { lock: Some(lock), ..Filter::default() };
+    let alone = why(&traces, &Options { filter, ..Options::default() }).unwrap();
+    assert_eq!(
+        alone.locks[0].findings[0].verdict,
+        Verdict::Deadlock,
+        "also with a lock that is not selected"
+    );
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(cases(500)) })]
+
+    #[test]
+    fn the_parts_of_all_locks_add_up_to_blame_and_readers_change_nothing(
+        (events, off_cpu) in (histories::history(), histories::off_cpu()),
+        readers in 1..4usize,
+    ) {
+        let events = histories::with_off_cpu(&events, &off_cpu);
+        prop_assume!(!events.is_empty());
+        let test = trace_of(events, usize::MAX);
+        let traces = [test.trace];
+        let filter = Filter { include_idle: true, ..Filter::default() };
+        let options = Options { filter: filter.clone(), allow_loss: true, ..Options::default() };
+        let found = why(&traces, &options).unwrap();
+        for lock in &found.locks {
+            let Ok(of_lock) = format!("#{}", lock.lock_id).parse();
+            let filter = Filter { lock: Some(of_lock), ..filter.clone() };
+            let options = blame::Options { filter, allow_loss: true, ..blame::Options::default() };
+            let totals = blame::blame(&traces, &options).unwrap().totals;
+            prop_assert_eq!(lock.parts.waited_ns, totals.waited_ns);
+            prop_assert_eq!(lock.parts.handoff_ns, totals.handoff_ns + totals.gap_ns);
+            let Some(deadlock) = lock.findings.iter().find(|finding| finding.verdict == Verdict::Deadlock) else {
+                return Err(TestCaseError::fail("every verdict is judged"));
+            };
+            prop_assert!(!deadlock.holds || lock.findings[0].verdict == Verdict::Deadlock);
+        }
+        let inputs = intervals::input::Input::open_all(&traces, 2, &options.filter).unwrap();
+        prop_assert_eq!(super::of_inputs(&inputs, &options, readers).unwrap(), found);
+    }
+}

@@ -1,0 +1,188 @@
+//! The use of every lock: holds and waits enter; sums by lock leave.
+//!
+//! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
+
+use std::mem;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{LockId, Mode, TaskId};
+
+use crate::{
+    by_row::ByRow,
+    key::RowKey,
+    report::{
+        CONVOY_MIN,
+        queueing::{Held, LockQueue},
+    },
+};
+use intervals::{
+    input::Input,
+    input::selection::Selection,
+    input::trust::TrustCounter,
+    items::{Columns, Hold, Item, Needs, Outcome, Share, Sink, Wait},
+};
+
+/// The use of one lock. Holds without waits change the first fields alone, which are together: every hold of a trace comes here.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct LockUse {
+    /// Acquisitions, and those of them that shared the lock.
+    pub(super) acquisitions: i64,
+    pub(super) shared: i64,
+    /// Acquisitions that waited.
+    pub(super) contended: i64,
+    /// Time with an open hold.
+    pub(super) held_ns: i64,
+    open_holds: i64,
+    held_since_ns: i64,
+    /// Whether a task got the lock shared: most locks are never shared.
+    was_shared: bool,
+    /// Convoys and overtaking.
+    pub(super) queue: LockQueue,
+    /// The tasks that last got the lock shared.
+    sharing: FxHashSet<TaskId>,
+    /// The selected waits, however they ended, in ns.
+    pub(super) waited_ns: i64,
+    /// The same by task.
+    pub(super) waiters: FxHashMap<TaskId, i64>,
+    /// Time of exclusive waits charged to shared holds, and the other way round.
+    pub(super) exclusive_by_shared_ns: i64,
+    pub(super) shared_by_exclusive_ns: i64,
+    /// Hold time by task, once all holds are added.
+    pub(super) held: FxHashMap<TaskId, i64>,
+}
+
+impl Default for LockUse {
+    fn default() -> Self {
+        let (waiters, held, sharing) = Default::default();
+        Self {
+            acquisitions: 0,
+            shared: 0,
+            contended: 0,
+            held_ns: 0,
+            open_holds: 0,
+            held_since_ns: 0,
+            was_shared: false,
+            queue: LockQueue::new(CONVOY_MIN.into()),
+            sharing,
+            waited_ns: 0,
+            waiters,
+            exclusive_by_shared_ns: 0,
+            shared_by_exclusive_ns: 0,
+            held,
+        }
+    }
+}
+
+impl LockUse {
+    fn acquired(&mut self, hold: &Hold) {
+        self.queue.acquired(hold);
+        if hold.mode == Mode::Shared {
+            self.was_shared = true;
+            self.sharing.insert(hold.task);
+        } else if self.was_shared {
+            self.sharing.remove(&hold.task);
+        }
+        if hold.acquisitions > 1 {
+            return;
+        }
+        if self.open_holds == 0 {
+            self.held_since_ns = hold.start_ns;
+        }
+        self.open_holds += 1;
+    }
+
+    fn hold(&mut self, hold: &Hold) {
+        self.queue.hold(hold);
+        self.acquisitions += hold.acquisitions;
+        self.shared += if hold.mode == Mode::Shared { hold.acquisitions } else { 0 };
+        self.contended += i64::from(hold.contended);
+        self.open_holds -= 1;
+        if self.open_holds == 0 {
+            let ns = hold.end_ns.saturating_sub(self.held_since_ns).max(0);
+            self.held_ns = self.held_ns.saturating_add(ns);
+        }
+    }
+
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        let Some(payer) = share.payer else { return };
+        let sum = match (wait.mode, self.sharing.contains(&payer.task)) {
+            (Mode::Exclusive, true) => &mut self.exclusive_by_shared_ns,
+            (Mode::Shared, false) => &mut self.shared_by_exclusive_ns,
+            _ => return,
+        };
+        *sum = sum.saturating_add(share.ns);
+    }
+}
+
+/// The locks of one reader.
+pub struct Usage<'a> {
+    selection: &'a Selection,
+    by_lock: ByRow<LockUse>,
+    held: Held,
+    pub(super) trust: TrustCounter,
+}
+
+impl<'a> Usage<'a> {
+    pub(super) fn new(input: &'a Input<'_>) -> Self {
+        let by_lock = ByRow::new(input.names.locks().len());
+        let (held, trust) = (Held::new(&input.names), TrustCounter::default());
+        Self { selection: &input.selection, by_lock, held, trust }
+    }
+
+    /// Returns the locks that were used.
+    pub(super) fn into_locks(mut self) -> impl Iterator<Item = (LockId, LockUse)> {
+        for (lock, task, ns) in mem::take(&mut self.held).into_times() {
+            self.of(lock).held.insert(task, ns);
+        }
+        self.by_lock.into_values().into_iter().filter_map(|(key, of_lock)| Some((key.lock()?, of_lock)))
+    }
+
+    #[inline]
+    fn of(&mut self, lock: LockId) -> &mut LockUse {
+        self.by_lock.of(RowKey::Lock(lock))
+    }
+}
+
+impl Sink for Usage<'_> {
+    fn needs(&self) -> Needs {
+        Needs { acquired: true, shares: true, ..Needs::columns(Columns::Peers) }
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Acquired(hold) => self.of(hold.lock).acquired(hold),
+            Item::WaitBegins(wait) => self.of(wait.lock).queue.wait_begins(wait),
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            Item::Share(wait, share) => self.of(wait.lock).share(wait, share),
+            _ => {}
+        }
+    }
+}
+
+impl Usage<'_> {
+    fn hold(&mut self, hold: &Hold) {
+        if self.selection.selects_hold(hold) {
+            self.trust.hold(hold);
+        }
+        self.held.add(hold);
+        self.of(hold.lock).hold(hold);
+    }
+
+    fn wait(&mut self, wait: &Wait) {
+        let is_selected = self.selection.selects_wait(wait);
+        if is_selected {
+            self.trust.wait(wait);
+        }
+        // Of a wait whose begin was not seen the length is not known.
+        let is_whole = wait.gap_ns.is_some() || wait.outcome != Outcome::Acquired || wait.wait_ns > 0;
+        let of_lock = self.of(wait.lock);
+        of_lock.queue.wait(wait);
+        if is_selected && is_whole {
+            of_lock.waited_ns = of_lock.waited_ns.saturating_add(wait.wait_ns);
+            let of_task = of_lock.waiters.entry(wait.task).or_default();
+            *of_task = of_task.saturating_add(wait.wait_ns);
+        }
+    }
+}
