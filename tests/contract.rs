@@ -73,7 +73,7 @@ fn event_at_extremes(index: usize) -> Event {
 
 fn texts() -> Vec<Option<String>> {
     let hostile = HOSTILE.iter().map(|text| Some((*text).to_owned()));
-    hostile.chain([None, Some("n".repeat(64 * 1024)), Some("\u{1F512}".repeat(16 * 1024))]).collect()
+    hostile.chain([None, Some("n".repeat(16 * 1024)), Some("\u{1F512}".repeat(4 * 1024))]).collect()
 }
 
 fn stacks_at_extremes() -> Vec<Stack> {

@@ -34,6 +34,15 @@ pub enum FormatError {
         #[source]
         source: Box<Self>,
     },
+    /// A pipe, a device or a socket.
+    #[error("cannot read {}: it is not a regular file; copy what it gives to a file", path.display())]
+    NotRegular { path: PathBuf },
+    /// Another file has the path since the trace was opened.
+    #[error("cannot read {}: the file was replaced or changed meanwhile; try again", path.display())]
+    Changed { path: PathBuf },
+    /// A number that does not fit the size of the file, so that reading it would cost too much.
+    #[error("cannot read {}: {detail}; the file is damaged or not a recording, copy it again", path.display())]
+    Excess { path: PathBuf, detail: String },
     /// The file is not Parquet.
     #[error("cannot read {}: it is not a Parquet file ({detail}); use a trace that `klock record` wrote", path.display())]
     NotParquet { path: PathBuf, detail: String },
@@ -136,6 +145,11 @@ impl FormatError {
     /// Returns a closure that adds `path` to an error of writing it.
     pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
         move |source| Self::Output(OutputError::io(path)(source))
+    }
+
+    /// Builds the error for a number that does not fit the file.
+    pub(crate) fn excess(path: &Path, detail: impl Into<String>) -> Self {
+        Self::Excess { path: path.to_owned(), detail: detail.into() }
     }
 
     /// Adds `path` and `location` to an error of the Parquet library.

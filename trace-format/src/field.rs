@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt, path::Path, str::FromStr, sync::Arc};
 
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, Int32Array, Int64Array, ListArray, RecordBatch,
-    StringArray, StructArray, types::Int32Type,
+    StringArray, StringViewArray, StructArray, cast::AsArray as _, types::Int32Type,
 };
 
 use crate::FormatError;
@@ -228,20 +228,43 @@ pub(crate) fn word_at<T: Copy>(all: &[T], index: Option<u16>) -> Option<T> {
 impl Field for Option<String> {
     const TYPE: ColumnType = ColumnType::Text;
     const NULLABLE: bool = true;
-    type Column = Option<StringArray>;
+    type Column = Option<StringViewArray>;
 
-    fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<StringArray>, FormatError> {
+    fn decode(source: &Source<'_>, name: &'static str) -> Result<Option<StringViewArray>, FormatError> {
         source.optional(name)
     }
 
-    fn get(column: &Option<StringArray>, row: usize) -> Self {
+    fn get(column: &Option<StringViewArray>, row: usize) -> Self {
         let column = column.as_ref()?;
-        column.is_valid(row).then(|| column.value(row).to_owned())
+        column.is_valid(row).then(|| cut(column.value(row)).into_owned())
     }
 
     fn encode<'a>(values: impl Iterator<Item = &'a Self>) -> ArrayRef {
-        Arc::new(values.map(Self::as_deref).collect::<StringArray>())
+        Arc::new(values.map(Self::as_deref).collect::<StringViewArray>())
     }
+}
+
+/// Maximum length of a text. The recorder makes no longer ones.
+const MAX_TEXT: usize = 16 << 10;
+
+/// Cuts a text to the maximum, with a mark at its end.
+fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT {
+        return Cow::Borrowed(text);
+    }
+    let end = (0..=MAX_TEXT).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    Cow::Owned(format!("{}\u{2026}", &text[..end]))
+}
+
+/// Returns the number of bytes that the texts of a column will take, without those that are cut off.
+pub(crate) fn text_bytes(column: &dyn Array) -> u64 {
+    if let Some(texts) = column.as_string_view_opt() {
+        return texts.lengths().map(|length| u64::from(length).min(MAX_TEXT as u64)).sum();
+    }
+    if let Some(list) = column.as_list_opt::<i32>() {
+        return text_bytes(list.values());
+    }
+    column.as_struct_opt().map_or(0, |fields| fields.columns().iter().map(|field| text_bytes(field)).sum())
 }
 
 /// A flag of a frame. Null, and a column that older traces lack, are false.
@@ -437,7 +460,7 @@ impl Source<'_> {
         let words = words.ok_or_else(|| self.invalid(0, name, "not a text column"))?;
         let parsed: Vec<Result<T, String>> = words
             .iter()
-            .map(|word| word.unwrap_or("").parse::<T>().map_err(|error| error.to_string()))
+            .map(|word| cut(word.unwrap_or("")).parse::<T>().map_err(|error| error.to_string()))
             .collect();
         let known: Vec<Option<T>> = parsed.iter().map(|word| word.as_ref().ok().copied()).collect();
         if known.iter().any(Option::is_none) {

@@ -45,6 +45,8 @@ mod field;
 #[cfg(feature = "std")]
 mod footer;
 #[cfg(feature = "std")]
+mod gate;
+#[cfg(feature = "std")]
 pub mod journal;
 #[cfg(feature = "std")]
 pub mod output;

@@ -13,21 +13,19 @@ use std::{
 
 use arrow_array::Array as _;
 use parquet::{
-    arrow::{
-        ProjectionMask,
-        arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
-    },
+    arrow::{ProjectionMask, arrow_reader::ArrowReaderMetadata},
     file::metadata::ParquetMetaData,
 };
 
 use crate::{
     FORMAT_MAJOR, FormatError,
     event::{Event, EventKind},
-    field::{Source, TableRow},
+    field::{Source, TableRow, text_bytes},
     footer,
+    gate::{batches::BatchReader, file::TraceFile},
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
-    schema,
+    schema::{self, Column, FRAME},
     tables::{LockRow, SideTables, Stack, StackCounts, TaskRow},
 };
 
@@ -36,20 +34,29 @@ mod checks;
 mod shared;
 
 pub use crate::event::Batch;
+pub use crate::gate::panics::error_of_panic;
 pub use batch::BatchRow;
-pub(crate) use checks::check_complete;
-pub use checks::error_of_panic;
 
-use checks::{cannot_decode, check_columns, load, next_batch, open_file};
+use checks::check_columns;
 use shared::SharedLocks;
 
-/// Rows per batch.
+/// Rows per batch of events.
 const BATCH_ROWS: usize = 64 * 1024;
+/// Rows per batch of a side table, whose rows are larger.
+const SIDE_ROWS: usize = 8 * 1024;
+/// Events that a byte of the file may have. A recording has about one.
+const EVENTS_PER_BYTE: u64 = 16;
+/// Frames that a byte of the stacks table may have.
+const FRAMES_PER_BYTE: u64 = 4;
+/// Bytes of text in memory that a byte of a side table may have, and that a table of any size may have: each row has texts of its own.
+const TEXT_PER_BYTE: u64 = 512;
+const TEXT: u64 = 64 << 20;
 
 /// An opened trace. It holds the footer and reads rows on demand.
 #[derive(Debug)]
 pub struct Trace {
     paths: TracePaths,
+    file: TraceFile,
     info: RunInfo,
     metadata: ArrowReaderMetadata,
     /// The side tables of a trace that is being recorded, which have no files yet.
@@ -63,7 +70,7 @@ impl Trace {
     /// Opens the trace with this events file, and checks its side tables.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let paths = TracePaths::of(path);
-        let metadata = load(path)?;
+        let (file, metadata) = load(path)?;
         let json = footer::find_entry(path, metadata.metadata())?;
         let side: SidecarInfo = footer::parse_entry(path, json)?;
         if side.format.major > FORMAT_MAJOR {
@@ -75,21 +82,29 @@ impl Trace {
         }
         let info: RunInfo = footer::parse_entry(path, json)?;
         check_columns(path, metadata.schema(), schema::EVENTS, side.format.minor)?;
+        file.check_count("events", metadata.metadata().file_metadata().num_rows(), EVENTS_PER_BYTE)?;
         let (shared, events_read) = (SharedLocks::default(), Arc::default());
-        let mut trace = Self { paths, info, metadata, side: None, shared, events_read };
+        let mut trace = Self { paths, file, info, metadata, side: None, shared, events_read };
         trace.load_side_table(&trace.paths.stacks, "stacks")?;
         trace.load_side_table(&trace.paths.tasks, "tasks")?;
-        if SharedLocks::are_possible(&trace.load_side_table(&trace.paths.locks, "locks")?) {
+        trace.load_side_table(&trace.paths.locks, "locks")?;
+        if trace.has_shared_locks()? {
             trace.shared = SharedLocks::of(&trace.locks()?);
         }
         Ok(trace)
     }
 
     /// A trace that is being recorded: the events with this footer, and side tables in memory.
-    pub(crate) fn running(path: &Path, footer: ParquetMetaData, info: RunInfo) -> Result<Self, FormatError> {
-        let metadata = checks::with_dictionaries(path, Arc::new(footer))?;
+    pub(crate) fn running(
+        file: TraceFile,
+        footer: ParquetMetaData,
+        info: RunInfo,
+    ) -> Result<Self, FormatError> {
+        let path = file.path();
+        file.check_count("events", footer.file_metadata().num_rows(), EVENTS_PER_BYTE)?;
+        let metadata = checks::with_types(path, Arc::new(footer))?;
         let (paths, shared, events_read) = (TracePaths::of(path), SharedLocks::default(), Arc::default());
-        Ok(Self { paths, info, metadata, side: Some(Box::default()), shared, events_read })
+        Ok(Self { paths, file, info, metadata, side: Some(Box::default()), shared, events_read })
     }
 
     /// Sets the side tables of a trace that is being recorded.
@@ -171,21 +186,19 @@ impl Trace {
         })
     }
 
-    /// Whether a column of the events has no value in a row group, as far as its statistics say. Texts are slow to decode where all
-    /// are null, and a column that is not decoded reads the same.
+    /// Whether a column of the events has no value in a row group. Texts are slow to decode where all are null, and a column that is not decoded
+    /// reads the same.
     fn is_null(&self, row_group: usize, column: &str) -> bool {
         let Some(group) = self.metadata.metadata().row_groups().get(row_group) else { return false };
         let chunk = group.columns().iter().find(|chunk| chunk.column_path().parts() == [column]);
-        let nulls =
-            chunk.and_then(|chunk| chunk.statistics()).and_then(|statistics| statistics.null_count_opt());
-        nulls.is_some_and(|nulls| i64::try_from(nulls) == Ok(group.num_rows()))
+        chunk.is_some_and(|chunk| self.file.is_null(chunk))
     }
 
     /// Counts the events of each kind that occurs. Reads one column of the events.
     pub fn events_by_kind(&self) -> Result<Vec<(EventKind, u64)>, FormatError> {
         let mut counts = vec![0; EventKind::ALL.len()];
         let reader = self.event_reader(["event"], None)?;
-        each_batch(&self.paths.events, reader, "the events", |source| {
+        each_batch(&self.file, reader, "the events", |source| {
             let kinds: Vec<EventKind> = source.required_words("event")?;
             kinds.iter().for_each(|kind| counts[*kind as usize] += 1);
             Ok(())
@@ -199,17 +212,22 @@ impl Trace {
         &self,
         columns: impl IntoIterator<Item = &'a str>,
         row_group: Option<usize>,
-    ) -> Result<ParquetRecordBatchReader, FormatError> {
-        let path = &self.paths.events;
+    ) -> Result<BatchReader, FormatError> {
         let descriptor = self.metadata.metadata().file_metadata().schema_descr();
-        let mut builder =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, self.metadata.clone())
-                .with_projection(ProjectionMask::columns(descriptor, columns))
-                .with_batch_size(BATCH_ROWS);
-        if let Some(index) = row_group {
-            builder = builder.with_row_groups(vec![index]);
-        }
-        builder.build().map_err(|source| cannot_decode(path, "the events", source))
+        let projection = ProjectionMask::columns(descriptor, columns);
+        BatchReader::open(&self.file, &self.metadata, projection, (row_group, BATCH_ROWS))
+    }
+
+    /// Whether the locks table has locks in memory that processes share.
+    fn has_shared_locks(&self) -> Result<bool, FormatError> {
+        let mut has_some = false;
+        let is_place = |parts: &[String]| parts == ["shared"];
+        self.side_batches::<LockRow>(&self.paths.locks, is_place, |source| {
+            let places = source.batch.column_by_name("shared");
+            has_some |= places.is_some_and(|places| places.null_count() < places.len());
+            Ok(())
+        })?;
+        Ok(has_some)
     }
 
     /// Reads all stacks, in id order.
@@ -260,12 +278,16 @@ impl Trace {
     }
 
     /// Loads the footer of a side table and checks that the table belongs to this trace.
-    fn load_side_table(&self, path: &Path, table: &str) -> Result<ArrowReaderMetadata, FormatError> {
+    fn load_side_table(
+        &self,
+        path: &Path,
+        table: &str,
+    ) -> Result<(TraceFile, ArrowReaderMetadata), FormatError> {
         if !path.exists() {
             let (path, main) = (path.to_owned(), self.paths.events.clone());
             return Err(FormatError::MissingSidecar { path, main });
         }
-        let metadata = load(path)?;
+        let (file, metadata) = load(path)?;
         let json = footer::find_entry(path, metadata.metadata())?;
         let info: SidecarInfo = footer::parse_entry(path, json)?;
         if info.trace_id != self.info.trace_id || info.table != table {
@@ -276,7 +298,12 @@ impl Trace {
                 found: format!("{} ({})", info.trace_id, info.table),
             });
         }
-        Ok(metadata)
+        file.check_count("rows", metadata.metadata().file_metadata().num_rows(), 1)?;
+        let groups = metadata.metadata().row_groups().iter();
+        // The values of each column; a list has several for a row.
+        let values = groups.map(|group| group.columns().iter().map(|chunk| chunk.num_values()).max());
+        file.check_count("values", values.flatten().fold(0, i64::saturating_add), FRAMES_PER_BYTE)?;
+        Ok((file, metadata))
     }
 
     /// Reads all rows of a side table. The id of a row must be its index.
@@ -302,40 +329,58 @@ impl Trace {
         Ok(all)
     }
 
-    /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected.
+    /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected. Columns that this version does not
+    /// know are left out.
     fn side_batches<T: TableRow>(
         &self,
         path: &Path,
         selects: impl Fn(&[String]) -> bool,
-        read: impl FnMut(&Source<'_>) -> Result<(), FormatError>,
+        mut read: impl FnMut(&Source<'_>) -> Result<(), FormatError>,
     ) -> Result<(), FormatError> {
-        let metadata = self.load_side_table(path, T::TABLE)?;
+        let (file, metadata) = self.load_side_table(path, T::TABLE)?;
         check_columns(path, metadata.schema(), T::COLUMNS, self.info.format.minor)?;
-        let location = format!("the {} table", T::TABLE);
+        let is_in = |columns: &[Column], name: &str| columns.iter().any(|column| column.name == name);
+        let is_known = |parts: &[String]| match parts {
+            [column] => is_in(T::COLUMNS, column),
+            [column, .., field] => is_in(T::COLUMNS, column) && is_in(FRAME, field),
+            [] => false,
+        };
         let descriptor = metadata.metadata().file_metadata().schema_descr();
-        let values = descriptor.columns().iter().enumerate();
-        let selected = values.filter(|(_, value)| selects(value.path().parts())).map(|(index, _)| index);
+        let values = descriptor.columns().iter().map(|value| value.path().parts()).enumerate();
+        let selected = values.filter(|(_, parts)| is_known(parts) && selects(parts)).map(|(index, _)| index);
         let projection = ProjectionMask::leaves(descriptor, selected);
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(open_file(path)?, metadata)
-            .with_projection(projection)
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(|source| cannot_decode(path, &location, source))?;
-        each_batch(path, reader, &location, read)
+        let reader = BatchReader::open(&file, &metadata, projection, (None, SIDE_ROWS))?;
+        let most = file.bytes.saturating_mul(TEXT_PER_BYTE).max(TEXT);
+        let mut texts = 0;
+        each_batch(&file, reader, &format!("the {} table", T::TABLE), |source| {
+            texts += source.batch.columns().iter().map(|column| text_bytes(column)).sum::<u64>();
+            if texts > most {
+                return Err(file
+                    .excess(format!("its texts have {texts} bytes in memory, and at most {most} are read")));
+            }
+            read(source)
+        })
     }
+}
+
+/// Opens a file and loads its footer.
+fn load(path: &Path) -> Result<(TraceFile, ArrowReaderMetadata), FormatError> {
+    let (facts, file) = TraceFile::open(path)?;
+    let metadata = checks::with_types(path, Arc::new(facts.footer(&file)?))?;
+    Ok((facts, metadata))
 }
 
 /// Calls `read` for each batch of a whole file.
 fn each_batch(
-    path: &Path,
-    mut reader: ParquetRecordBatchReader,
+    file: &TraceFile,
+    mut reader: BatchReader,
     location: &str,
     mut read: impl FnMut(&Source<'_>) -> Result<(), FormatError>,
 ) -> Result<(), FormatError> {
     let mut first_row = 0;
-    while let Some(batch) = next_batch(path, &mut reader) {
-        let batch = batch.map_err(|source| cannot_decode(path, location, source))?;
-        read(&Source { path, row_group: 0, first_row, batch: &batch })?;
+    while let Some(batch) = reader.next(|| location.to_owned()) {
+        let batch = batch?;
+        read(&Source { path: file.path(), row_group: 0, first_row, batch: &batch })?;
         first_row += batch.num_rows() as u64;
     }
     Ok(())
@@ -346,7 +391,7 @@ fn each_batch(
 pub struct Batches {
     path: PathBuf,
     metadata: Arc<ParquetMetaData>,
-    reader: ParquetRecordBatchReader,
+    reader: BatchReader,
     row: u64,
     shared: SharedLocks,
     read: Arc<AtomicU64>,
@@ -357,12 +402,10 @@ impl Iterator for Batches {
 
     fn next(&mut self) -> Option<Self::Item> {
         let row_group = self.row_group();
-        let batch = match next_batch(&self.path, &mut self.reader)? {
+        let row = self.row;
+        let batch = match self.reader.next(|| format!("row group {row_group}, row {row}"))? {
             Ok(batch) => batch,
-            Err(error) => {
-                let location = format!("row group {row_group}, row {}", self.row);
-                return Some(Err(cannot_decode(&self.path, &location, error)));
-            }
+            Err(error) => return Some(Err(error)),
         };
         let source = Source { path: &self.path, row_group, first_row: self.row, batch: &batch };
         let result = Event::decode(&source).map(|batch| batch.with_lock_ids(&self.shared));

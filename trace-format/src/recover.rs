@@ -20,10 +20,11 @@ use crate::{
     event::{LockId, StackId, TaskId},
     field::TableRow,
     footer,
+    gate::file::check_complete,
     journal::{self, Checkpoint, SideRows},
     output::{OutputOptions, recording::UnfinishedFiles},
     paths::{TracePaths, journal_path},
-    reader::{self, Trace},
+    reader::Trace,
     run_info::RunInfo,
     tables::{BareStack, LockRow, SharedStack, SideTables, Stack, TaskRow},
     writer::{continued::Continued, write_table},
@@ -124,7 +125,7 @@ pub fn recover(
 
 /// Returns the error for a trace without a journal: it is complete, or cannot be recovered.
 fn without_journal(path: &Path) -> FormatError {
-    match reader::check_complete(path) {
+    match check_complete(path) {
         Ok(()) => FormatError::AlreadyComplete { path: path.to_owned() },
         Err(FormatError::NoFooter { .. }) => nothing_to_recover(path),
         Err(error) => error,

@@ -2,7 +2,6 @@
 
 use std::{fs, fs::File, io::ErrorKind, path::Path};
 
-use parquet::file::metadata::ParquetMetaDataReader;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
@@ -10,6 +9,7 @@ use rustix::{
 
 use crate::{
     FormatError, footer,
+    gate::file::{TraceFile, decode_footer},
     paths::journal_path,
     reader::Trace,
     recover::{Intact, complete},
@@ -46,16 +46,16 @@ fn open_running(path: &Path) -> Result<Trace, FormatError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Trace::open(path),
         journal => journal.map_err(FormatError::io(&journal_path(path)))?,
     };
-    let events = File::open(path).map_err(FormatError::io(path))?;
+    let (facts, events) = TraceFile::open(path)?;
     let intact = Intact::read(&journal, &events, RUNNING).map_err(FormatError::io(path))?;
     let intact = intact.filter(|intact| !intact.row_groups.is_empty());
     let Intact { row_groups, info, mut tables, .. } = intact.ok_or_else(too_early)?;
     let failed = |source| FormatError::parquet(path, "cannot read the journal", source);
     let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?)).map_err(failed)?;
     // Behind the metadata are its length and the magic word.
-    let metadata = footer.get(..footer.len().saturating_sub(8)).unwrap_or_default();
-    let metadata = ParquetMetaDataReader::decode_metadata(metadata).map_err(failed)?;
-    let trace = Trace::running(path, metadata, info)?;
+    let metadata = decode_footer(path, footer.get(..footer.len().saturating_sub(8)).unwrap_or_default())?;
+    facts.check_row_groups(metadata.row_groups(), facts.bytes)?;
+    let trace = Trace::running(facts, metadata, info)?;
     complete(&mut tables, &trace)?;
     Ok(trace.with_side_tables(tables))
 }

@@ -13,13 +13,13 @@ pub use crate::{
 };
 
 impl ColumnType {
-    /// Returns the Arrow type. [`Self::Enum`] is a dictionary in memory, and a plain string in the file.
+    /// Returns the Arrow type. [`Self::Enum`] is a dictionary in memory and [`Self::Text`] a view; both are plain strings in the file.
     pub(crate) fn arrow(self) -> DataType {
         match self {
             Self::Int32 => DataType::Int32,
             Self::Int64 => DataType::Int64,
             Self::Enum => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
-            Self::Text => DataType::Utf8,
+            Self::Text => DataType::Utf8View,
             Self::Bool => DataType::Boolean,
             Self::Frames => DataType::List(Arc::new(arrow_schema::Field::new(
                 "element",

@@ -3,8 +3,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
-
 use crate::{event::LockId, tables::LockRow};
 
 /// The locks that several rows stand for.
@@ -31,17 +29,6 @@ impl SharedLocks {
             })
             .collect();
         Self { first: is_any.then_some(first) }
-    }
-
-    /// Returns whether the footer of a locks table allows for such rows, according to its statistics.
-    pub(super) fn are_possible(metadata: &ArrowReaderMetadata) -> bool {
-        let metadata = metadata.metadata();
-        let columns = metadata.file_metadata().schema_descr().columns();
-        let Some(at) = columns.iter().position(|column| column.name() == "shared") else { return false };
-        metadata.row_groups().iter().any(|group| {
-            let nulls = group.column(at).statistics().and_then(|statistics| statistics.null_count_opt());
-            nulls.is_none_or(|nulls| i64::try_from(nulls).ok() != Some(group.num_rows()))
-        })
     }
 
     /// Returns the number of the lock that an event of the row `id` belongs to.
