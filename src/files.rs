@@ -33,7 +33,6 @@ fn invoker() -> Option<(u32, u32)> {
 
 /// Opens an output. It gets its name when it is finished.
 pub(crate) fn create(path: &Path, options: &OutputOptions) -> anyhow::Result<OutputFile> {
-    static HANDLED: Once = Once::new();
     HANDLED.call_once(clean_up_on_signals);
     Ok(OutputFile::create(path, options)?)
 }
@@ -77,6 +76,15 @@ fn complete(
 ) -> anyhow::Result<()> {
     write(&mut file).map_err(|error| file.error().map_or(error, anyhow::Error::from))?;
     Ok(file.finish()?)
+}
+
+/// Signals have a handler.
+static HANDLED: Once = Once::new();
+
+/// Notes that a handler of the command's own decides what a signal ends.
+#[cfg(feature = "record")]
+pub(crate) fn leave_signals_alone() {
+    HANDLED.call_once(|| ());
 }
 
 /// Removes temporary files when a signal ends klock. A signal that is ignored, as by nohup, stays ignored.

@@ -171,7 +171,7 @@ impl OffCpu {
         Task { tgid: self.tgid, tid }
     }
 
-    /// Whether `process` stopped the task by ptrace. The recorder does so at the start and the end of a command that it starts.
+    /// Whether `process` stopped the task by ptrace.
     #[inline(always)]
     pub(crate) fn was_stopped_by(&self, process: u32) -> bool {
         self.was_traced() && self.woken != 0 && self.peer_tgid == process

@@ -5,7 +5,7 @@
 //! The modules of the kinds of locks declare their symbols by [`forward`] and [`interpose`], each together with the next library's function.
 //! Symbols that need no caller are declared here.
 
-use crate::{exec, lock_memory, real, restrictions, thread};
+use crate::{exec, exit, lock_memory, real, restrictions, thread};
 
 /// Exports symbols that jump to a function with one to four arguments, all in registers, and the caller.
 macro_rules! entry {
@@ -191,7 +191,7 @@ interpose_variadic! {
 macro_rules! interpose_and_continue {
     ($($name:ident = $function:path;)*) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
+        #[cfg_attr(test, allow(dead_code, non_snake_case, reason = "tests are not interposed"))]
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
@@ -222,6 +222,8 @@ macro_rules! interpose_and_continue {
 }
 
 interpose_and_continue! {
+    _exit = exit::before_exit;
+    _Exit = exit::before_exit;
     system = exec::before_system;
     popen = exec::before_popen;
 }

@@ -14,7 +14,8 @@
 //! The first call of a thread or process sets up its session (`thread`, `slot`, `process`, `bounds`).
 //!
 //! Three more kinds of functions are interposed, so that programs do not notice the library: those that start programs that
-//! cannot load it (`exec`), those by which a program restricts itself (`restrictions`), and `mlockall` (`lock_memory`).
+//! cannot load it (`exec`), those by which a program restricts itself (`restrictions`), and `mlockall` (`lock_memory`). `_exit` is
+//! interposed so that klock can read the mappings of a process before it ends (`exit`).
 
 #![warn(missing_docs)]
 // Built with panic=abort for programs, the library has neither std nor an unwinder. Built for tests and clippy, std provides the
@@ -32,6 +33,7 @@ mod clock;
 mod condition;
 mod entry;
 mod exec;
+mod exit;
 mod join;
 mod last_release;
 mod lock_memory;

@@ -1,6 +1,6 @@
 //! The connection of the process to klock. Requests a region through the socket named in the environment, once per program and
-//! once in each forked child, and detects that the process is a child. A process without a connection records nothing. Only
-//! [`is_current`] runs on the path of recorded calls.
+//! once in each forked child, and detects that the process is a child. A process without a connection records nothing. Before it
+//! exits, klock may read its mappings, which are gone then. Only [`is_current`] runs on the path of recorded calls.
 
 use core::{
     ffi::{c_int, c_void},
@@ -28,6 +28,8 @@ const OFF: u32 = 3;
 
 static REGION: AtomicPtr<Region> = AtomicPtr::new(null_mut());
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The process that the region belongs to. A child by vfork has the memory of its parent.
+static PID: AtomicU32 = AtomicU32::new(0);
 /// The generation of this process: 1 for the program's first process, and a higher number for each forked child. It is in
 /// memory that the kernel clears in a child, so that threads detect every kind of fork; not all of them run fork handlers.
 static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
@@ -43,8 +45,10 @@ static ADDRESS_BYTES: AtomicUsize = AtomicUsize::new(0);
 static mut SECRET: [u8; SECRET_BYTES] = [0; SECRET_BYTES];
 
 const PAGE: usize = 4096;
-/// Timeout for the connection and for klock's result. klock answers within milliseconds unless strangers flood its socket.
-static TIMEOUT: libc::timeval = libc::timeval { tv_sec: 3, tv_usec: 0 };
+/// Timeout in seconds for the connection and for klock's answer. klock answers within milliseconds unless strangers flood its socket.
+const TIMEOUT_S: libc::time_t = 3;
+/// The same for a process that is about to exit.
+const EXIT_TIMEOUT_S: libc::time_t = 1;
 /// Maximum number of retries of an interrupted system call.
 const MAX_RETRIES: u32 = 100;
 
@@ -224,22 +228,44 @@ fn unmap_parents_region() {
     }
 }
 
-/// Requests a region from klock and maps it.
-fn connect(reason: u32) -> Option<()> {
+/// Whether klock needs the mappings of this process: there are records to which they give names.
+pub(crate) fn has_records() -> bool {
+    // SAFETY: null, or the region, which stays mapped in its process.
+    let region = unsafe { region().as_ref() };
+    let has_records = region.is_some_and(|region| {
+        let is_recorded = region.active.load(Ordering::Relaxed) != 0;
+        is_recorded && region.fresh_chunks.taken.load(Ordering::Relaxed) > 0
+    });
+    has_records && PID.load(Ordering::Relaxed) == sys::pid()
+}
+
+/// Lets klock read the mappings of this process, and waits for that.
+pub(crate) fn announce_exit() {
+    with_socket(|socket| request(socket, reason::EXIT, EXIT_TIMEOUT_S));
+}
+
+/// Calls `act` with a new socket.
+fn with_socket<T>(act: impl FnOnce(c_int) -> Option<T>) -> Option<T> {
     // SAFETY: creates a descriptor, which is closed below.
     let socket = unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         sys::call3(libc::SYS_socket, libc::AF_UNIX as usize, kind as usize, 0)
     };
     let socket = c_int::try_from(socket).ok().filter(|socket| *socket >= 0)?;
-    let memory = request(socket, reason);
+    let result = act(socket);
     sys::close(socket);
-    let memory = memory?;
+    result
+}
+
+/// Requests a region from klock and maps it.
+fn connect(reason: u32) -> Option<()> {
+    let memory = with_socket(|socket| request(socket, reason, TIMEOUT_S))?;
     let mapped = map(memory);
     sys::close(memory);
     let (region, bytes) = mapped?;
     REGION.store(region, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Relaxed);
+    PID.store(sys::pid(), Ordering::Relaxed);
     let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: `prepare` allocated the page.
     unsafe { (*GENERATION.load(Ordering::Relaxed)).store(generation, Ordering::Release) };
@@ -255,15 +281,16 @@ fn retry(mut call: impl FnMut() -> isize) -> Option<usize> {
         .and_then(|result| usize::try_from(result).ok())
 }
 
-/// Sends a hello and returns the descriptor of the region.
-fn request(socket: c_int, reason: u32) -> Option<c_int> {
+/// Sends a hello and waits for the answer. Returns the descriptor of the region, if it has one.
+fn request(socket: c_int, reason: u32, timeout_s: libc::time_t) -> Option<c_int> {
     let descriptor = socket as usize;
     // SAFETY: written once, before the first connection.
     let secret = unsafe { SECRET };
     let (pid, ts_ns, max_bytes) = (sys::pid(), sys::monotonic_ns(), max_bytes());
     let hello = Hello { magic: MAGIC, pid, reason, ts_ns, secret, max_bytes };
+    let timeout = libc::timeval { tv_sec: timeout_s, tv_usec: 0 };
     for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-        let (value, bytes) = (&raw const TIMEOUT as usize, size_of::<libc::timeval>());
+        let (value, bytes) = (&raw const timeout as usize, size_of::<libc::timeval>());
         // SAFETY: the kernel reads the time.
         unsafe {
             let arguments = [descriptor, libc::SOL_SOCKET as usize, option as usize, value, bytes, 0];

@@ -199,6 +199,7 @@ functions! {
     POSIX_SPAWN: Spawn = c"posix_spawn" from c"GLIBC_2.15";
     POSIX_SPAWNP: Spawn = c"posix_spawnp" from c"GLIBC_2.15";
     SYSTEM: Forwarded = c"system";
+    EXIT: Forwarded = c"_exit";
     POPEN: Forwarded = c"popen";
 
     CLOCK_GETTIME: unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int = c"clock_gettime";

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::system::clocks::monotonic_ns;
+
 /// A request to end a recording, shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Mutex<State>>);
@@ -15,9 +17,11 @@ struct State {
     /// The time at which nothing more was recorded.
     ended: Option<Instant>,
     is_urgent: bool,
+    /// Signals for the command, each with its time on CLOCK_MONOTONIC in nanoseconds.
+    signals: Vec<(i32, i64)>,
 }
 
-/// The reason for a stop by Ctrl-C. The terminal sends that signal to the command, too.
+/// The reason for a stop by Ctrl-C.
 pub const INTERRUPTED: &str = "interrupted";
 
 impl Stop {
@@ -40,6 +44,15 @@ impl Stop {
         self.lock().is_urgent = true;
     }
 
+    /// Lets the recorded command have a signal that klock has got, unless it went to the whole process group, and so to the command, too.
+    pub fn pass_on(&self, signal: i32) {
+        self.lock().signals.push((signal, monotonic_ns()));
+    }
+
+    pub(crate) fn take_signals(&self) -> Vec<(i32, i64)> {
+        std::mem::take(&mut self.lock().signals)
+    }
+
     pub fn requested(&self) -> Option<String> {
         self.lock().request.as_ref().map(|(reason, _)| reason.clone())
     }
@@ -47,6 +60,11 @@ impl Stop {
     /// Returns whether the recording must end at once.
     pub fn is_urgent(&self) -> bool {
         self.lock().is_urgent
+    }
+
+    /// Returns whether nothing more is recorded.
+    pub fn has_ended(&self) -> bool {
+        self.lock().ended.is_some()
     }
 
     /// Notes that nothing more is recorded.

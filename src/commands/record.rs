@@ -1,15 +1,10 @@
 //! `klock record`: converts arguments to options and signals to a request to stop, and prints the summary.
 
-use std::{io::IsTerminal as _, thread, time::Duration};
+use std::{io::IsTerminal as _, time::Duration};
 
-use anyhow::Context as _;
 use record::{
-    Filters, INTERRUPTED, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod,
+    CommandExit, Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod,
     SchedRows, Stop, Summary, Target, ThreadSpace,
-};
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
 };
 use trace_format::{kernel_functions::kinds, output::OutputOptions};
 
@@ -22,10 +17,12 @@ use crate::{
 mod controls;
 #[cfg(feature = "analyze")]
 mod metrics;
+mod signals;
 
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     let options = options(args);
     controls::check(args, options.locks, options.sched)?;
+    files::leave_signals_alone();
     let is_chosen = args.all || options.target != Target::All;
     if !is_chosen && !args.quiet {
         let until = if args.duration.is_some() { "" } else { " until Ctrl-C" };
@@ -52,7 +49,7 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
             eprint!("{}", recording::next_steps(&summary, &args.output, has_locks));
         }
     }
-    Ok(exit_of(&summary))
+    Ok(exit_of(&summary, &options.target))
 }
 
 /// Reports threads that waited during the whole recording: a hung process makes no event.
@@ -112,9 +109,9 @@ fn record_observed(
     observer: Option<Box<dyn Observer>>,
 ) -> anyhow::Result<Summary> {
     let stop = Stop::new();
-    end_on_signals(stop.clone())?;
     // A command prints to the same terminal.
     let is_shared = matches!(options.target, Target::Command(_));
+    signals::handle(stop.clone(), is_shared, quiet)?;
     let line = recording::Line::new(quiet, is_shared);
     let result = record::record_observed(options, &stop, observer, &mut |progress| line.show(progress));
     line.clear();
@@ -125,35 +122,6 @@ fn record_observed(
         }
     }
     Ok(summary)
-}
-
-/// Lets the first SIGINT, SIGTERM or SIGHUP end the recording and finish the file. The second one ends klock within a second: what is
-/// not composed yet is counted as lost. If even that hangs, and at the third one, klock exits, and `klock recover` completes the trace.
-fn end_on_signals(stop: Stop) -> anyhow::Result<()> {
-    const URGENT_LIMIT: Duration = Duration::from_millis(900);
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
-    // nohup ignores it.
-    if !files::is_ignored(SIGHUP) {
-        signals.add_signal(SIGHUP).context("cannot handle signals")?;
-    }
-    thread::spawn(move || {
-        for signal in signals.forever() {
-            // The file keeps what was flushed.
-            let exit = move || signal_hook::low_level::exit(128 + signal);
-            if stop.is_urgent() {
-                exit();
-            } else if stop.requested().is_some() {
-                stop.make_urgent();
-                thread::spawn(move || {
-                    thread::sleep(URGENT_LIMIT);
-                    exit();
-                });
-            } else {
-                stop.request(if signal == SIGINT { INTERRUPTED } else { "terminated" });
-            }
-        }
-    });
-    Ok(())
 }
 
 fn options(args: &args::Record) -> Options {
@@ -254,14 +222,13 @@ fn filters(args: &args::Record) -> Filters {
     }
 }
 
-/// Returns the status of the command, as a shell reports it.
-fn exit_of(summary: &Summary) -> Exit {
-    match &summary.exit {
-        None => Exit::Done,
-        Some(exit) => match (exit.code, exit.signal) {
-            (Some(code), _) => Exit::Command(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
-            (None, Some(signal)) => Exit::Command(u8::try_from((128 + signal) & 0xff).unwrap_or(u8::MAX)),
-            (None, None) => Exit::Done,
-        },
-    }
+/// Returns the status of the command, as a shell reports it, or that of a klock that a signal ended before the command.
+fn exit_of(summary: &Summary, target: &Target) -> Exit {
+    let code = match (&summary.exit, target) {
+        (Some(CommandExit { code: Some(code), .. }), _) => *code,
+        (Some(CommandExit { code: None, signal }), _) => signal.map_or(0, |signal| 128 + signal),
+        (None, Target::Command(_)) => signals::last_request().map_or(0, |signal| 128 + signal),
+        (None, _) => return Exit::Done,
+    };
+    Exit::Command(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
 }

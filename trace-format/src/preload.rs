@@ -37,7 +37,7 @@ pub const SECRET_DIGITS: usize = 2 * SECRET_BYTES;
 /// Maximum number of frames of a stack.
 pub const MAX_FRAMES: usize = 127;
 
-/// The request for a region, sent by the process. klock answers with one byte and the file descriptor of the region.
+/// A request of a process: mostly for a region, which klock answers with one byte and the file descriptor of the region.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
@@ -46,7 +46,7 @@ pub struct Hello {
     /// The process id in its own PID namespace. klock trusts only the socket's credentials; a different value means that the
     /// thread ids of the process are those of its namespace.
     pub pid: u32,
-    /// Reason for the request, one of [`reason`].
+    /// The reason of the request, one of [`reason`].
     pub reason: u32,
     /// CLOCK_MONOTONIC, in ns.
     pub ts_ns: u64,
@@ -75,12 +75,14 @@ const fn digit(digit: u8) -> Option<u8> {
     }
 }
 
-/// Reasons for requesting a region.
+/// Reasons of requests. All but one are for a region.
 pub mod reason {
     /// The process runs a new program.
     pub const EXEC: u32 = 1;
     /// The process was forked and continues its parent's program. Requested at its first call.
     pub const FORK: u32 = 2;
+    /// The process is about to exit. klock reads its mappings, and answers by closing the connection.
+    pub const EXIT: u32 = 3;
 }
 
 /// Clocks of records.

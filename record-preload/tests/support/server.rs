@@ -17,7 +17,7 @@ use trace_format::preload::{
     payload_units,
     pool::{Pool, chunk_offset},
     queue::limit,
-    state,
+    reason, state,
 };
 
 use super::{Event, Options, Process, ThreadSession, chunks::Chunks};
@@ -96,6 +96,9 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
             return None;
         }
         assert_eq!((got as usize, hello.magic), (bytes, MAGIC));
+        if hello.reason == reason::EXIT {
+            return None;
+        }
         let memory = libc::memfd_create(c"klock-test".as_ptr(), libc::MFD_CLOEXEC);
         assert!(memory >= 0);
         let memory = OwnedFd::from_raw_fd(memory);

@@ -10,6 +10,8 @@ pub(crate) mod decode;
 pub(crate) mod known_stacks;
 pub(crate) mod kretprobes;
 pub(crate) mod load;
+pub(crate) mod map_records;
 pub(crate) mod order;
 pub(crate) mod peek;
+pub(crate) mod perf_ring;
 pub(crate) mod ring;

@@ -254,8 +254,7 @@ impl Ledger {
 
     /// Opens the account of a process of this user; `None` if there are too many processes, or no memory is left for one.
     pub(crate) fn open(self: &Arc<Self>, uid: u32, owner: Owner) -> Option<Account> {
-        let is_own = uid == self.own_uid;
-        let account = Account { ledger: Arc::clone(self), is_own, owner, ..Account::unlimited() };
+        let account = self.account(uid, owner);
         let Group { limits, used } = account.group();
         let bytes = used.get(Resource::Bytes).saturating_add(IMAGE_BYTES);
         if used.add(Resource::Processes, 1) > limits.of(Resource::Processes)
@@ -268,6 +267,11 @@ impl Ledger {
         account.used.add(Resource::ProcessBytes, IMAGE_BYTES);
         used.add(Resource::Bytes, IMAGE_BYTES);
         Some(account)
+    }
+
+    /// Returns an account for more charges to a process of this user, which is in the number of processes already.
+    pub(crate) fn account(self: &Arc<Self>, uid: u32, owner: Owner) -> Account {
+        Account { ledger: Arc::clone(self), is_own: uid == self.own_uid, owner, ..Account::unlimited() }
     }
 
     /// One line for each process whose recording ended early, and for those that could not be recorded. Long lists are cut.

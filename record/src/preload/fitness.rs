@@ -1,7 +1,7 @@
-//! Decides from a program's file whether it loads klock's library, and which environment it needs for that. Nothing is run.
+//! Decides from a program's file whether it loads klock's library. Nothing is run.
 
 use std::{
-    ffi::{CString, OsString},
+    ffi::CString,
     fs::{self, File},
     io::{self, Read as _},
     os::unix::{
@@ -15,7 +15,7 @@ use object::{
     Endianness, elf,
     read::{
         ReadCache, ReadRef,
-        elf::{Dyn as _, FileHeader as _, ProgramHeader as _},
+        elf::{FileHeader as _, ProgramHeader as _},
     },
 };
 
@@ -32,31 +32,8 @@ pub enum Unfit {
     Unreadable { path: PathBuf, detail: String },
 }
 
-/// Requirements of a program besides the library.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Loading {
-    /// It uses the shared runtime of the address sanitizer, which insists on being the first library.
-    address_sanitizer: bool,
-}
-
-impl Loading {
-    /// Variables to set, given the present ones.
-    pub(crate) fn environment(&self, get: impl Fn(&str) -> Option<OsString>) -> Vec<(OsString, OsString)> {
-        const OPTIONS: &str = "ASAN_OPTIONS";
-        if !self.address_sanitizer {
-            return Vec::new();
-        }
-        let mut options = get(OPTIONS).unwrap_or_default();
-        if !options.is_empty() {
-            options.push(":");
-        }
-        options.push("verify_asan_link_order=0");
-        vec![(OsString::from(OPTIONS), options)]
-    }
-}
-
 /// Examines the file that a command runs.
-pub(crate) fn of_command(program: &Path) -> Result<Loading, Unfit> {
+pub(crate) fn of_command(program: &Path) -> Result<(), Unfit> {
     let program = program_of(program);
     let unreadable =
         |detail: String| Unfit::Unreadable { path: program.clone(), detail: detail.to_lowercase() };
@@ -68,10 +45,7 @@ pub(crate) fn of_command(program: &Path) -> Result<Loading, Unfit> {
     match facts.loader {
         None => Err(Unfit::Static { path: program }),
         Some(loader) if !facts.is_native || !is_glibc(&loader) => Err(Unfit::Other { path: program, loader }),
-        Some(_) => {
-            let sanitizer = |name: &String| name.starts_with("libasan.") || name.contains("clang_rt.asan");
-            Ok(Loading { address_sanitizer: facts.needed.iter().any(sanitizer) })
-        }
+        Some(_) => Ok(()),
     }
 }
 
@@ -119,18 +93,13 @@ struct Facts {
     /// It is a 64-bit program for this machine's processor.
     is_native: bool,
     loader: Option<String>,
-    needed: Vec<String>,
 }
 
 fn facts<'data, R: ReadRef<'data>>(data: R) -> object::Result<Facts> {
     let Ok(header) = elf::FileHeader64::<Endianness>::parse(data) else {
         // A 32-bit program cannot load the library, whatever its loader is.
         elf::FileHeader32::<Endianness>::parse(data)?;
-        return Ok(Facts {
-            is_native: false,
-            loader: Some("a 32-bit loader".to_owned()),
-            needed: Vec::new(),
-        });
+        return Ok(Facts { is_native: false, loader: Some("a 32-bit loader".to_owned()) });
     };
     let endian = header.endian()?;
     let machine = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
@@ -142,17 +111,7 @@ fn facts<'data, R: ReadRef<'data>>(data: R) -> object::Result<Facts> {
             loader = Some(String::from_utf8_lossy(path).trim_end_matches('\0').to_owned());
         }
     }
-    let mut needed = Vec::new();
-    let sections = header.sections(endian, data)?;
-    if let Some((entries, link)) = sections.dynamic(endian, data)? {
-        let strings = sections.strings(endian, data, link)?;
-        for entry in entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED) {
-            if let Ok(name) = strings.get(entry.d_val(endian) as u32) {
-                needed.push(String::from_utf8_lossy(name).into_owned());
-            }
-        }
-    }
-    Ok(Facts { is_native: header.e_machine(endian) == machine, loader, needed })
+    Ok(Facts { is_native: header.e_machine(endian) == machine, loader })
 }
 
 /// Whether the kernel would run the file with other rights than ours: then the loader ignores our library.
@@ -186,9 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_program_loads_the_library_and_needs_nothing_else() {
-        assert_eq!(of_command(Path::new("/bin/true")), Ok(Loading::default()));
-        assert!(Loading::default().environment(|_| Some("x".into())).is_empty());
+    fn an_ordinary_program_loads_the_library() {
+        assert_eq!(of_command(Path::new("/bin/true")), Ok(()));
     }
 
     #[test]
@@ -240,15 +198,5 @@ mod tests {
     fn a_missing_program_is_an_error() {
         let missing = of_command(Path::new("/no/such/program")).unwrap_err();
         assert!(missing.to_string().starts_with("cannot read /no/such/program: "), "{missing}");
-    }
-
-    #[test]
-    fn the_address_sanitizer_gets_an_option_to_accept_the_library() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = built(folder.path(), "asan", &["-fsanitize=address"]);
-        let loading = of_command(&program).unwrap();
-        let set = |before: Option<&str>| loading.environment(|_| before.map(OsString::from))[0].1.clone();
-        assert_eq!(set(None), "verify_asan_link_order=0");
-        assert_eq!(set(Some("detect_leaks=0")), "detect_leaks=0:verify_asan_link_order=0");
     }
 }

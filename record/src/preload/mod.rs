@@ -43,7 +43,6 @@ use crate::{
 use batch::Batch;
 use budget::Ledger;
 use clock::Timeline;
-use fitness::Loading;
 use library::Library;
 use merge::{MergeStats, Merger};
 use queue::DrainQueue;
@@ -99,6 +98,8 @@ pub(crate) struct Preload {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Environment variable with the options of address sanitizers.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 /// Time between the first two readings of the clocks.
 const FIRST_READINGS: Duration = Duration::from_millis(2);
 
@@ -135,7 +136,7 @@ impl Preload {
     }
 
     /// Variables to set in the command's environment, given those in klock's own.
-    pub(crate) fn environment(&self, loading: &Loading) -> Vec<(OsString, OsString)> {
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let before = std::env::var_os("LD_PRELOAD");
         let value = library::preload_value(&self.library.path, before.as_deref());
         let mut variables = vec![
@@ -145,7 +146,11 @@ impl Preload {
         if let Some(filters) = procfs::seccomp_filters() {
             variables.push((OsString::from(SECCOMP_VARIABLE), OsString::from(filters.to_string())));
         }
-        variables.extend(loading.environment(|name| std::env::var_os(name)));
+        // Any program of the command may have an address sanitizer, which insists on being the first library.
+        let mut options = std::env::var_os(SANITIZER_VARIABLE).unwrap_or_default();
+        options.push(if options.is_empty() { "" } else { ":" });
+        options.push("verify_asan_link_order=0");
+        variables.push((OsString::from(SANITIZER_VARIABLE), options));
         variables
     }
 

@@ -187,7 +187,14 @@ impl Desk<'_> {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let comm = known.as_ref().and_then(|known| known.comm.as_deref()).unwrap_or("?").to_owned();
-        let account = self.queue.ledger.open(uid, Owner { pid, started, comm });
+        let owner = Owner { pid, started, comm };
+        if hello.reason == reason::EXIT {
+            let charge = Item::Mappings(self.mappings.read_again(pid));
+            // The end of the connection is the answer, also if this was too much.
+            let _ = self.queue.ledger.account(uid, owner).charge(charge);
+            return Ok(());
+        }
+        let account = self.queue.ledger.open(uid, owner);
         let account = account.ok_or(io::ErrorKind::QuotaExceeded)?;
         let now_ns = monotonic_ns() as u64;
         // It is waiting, so it asked before now, and not long ago.

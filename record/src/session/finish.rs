@@ -40,7 +40,7 @@ impl Session<'_> {
         if !drains_rings {
             raise_priorities(&sink);
         }
-        let exit = self.end_command(&sink);
+        let exit = self.command_exit();
         // Detaching takes long, so the end of the recording is here.
         if let Some(kernel) = &mut self.kernel {
             kernel.loaded.pause()?;

@@ -18,12 +18,13 @@ use crate::{
         counters::{self, ProgramStats},
         decode::{self, Descriptor},
         load::LoadedPrograms,
+        map_records::{MapRecords, MapsOfProcess},
         order::{Orderer, Record},
         ring::{Item, Rings},
     },
     names::{
         files::is_own_process,
-        symbols::Symbols,
+        symbols::{MapsText, Symbols},
         unwind::{Unwinder, UserStack},
     },
     setup::{
@@ -57,6 +58,8 @@ pub(super) struct KernelSide {
     pub(super) unprobed: FileFinder,
     /// The files with uprobes, each with its process: by device and inode.
     attached: FxHashSet<(u32, (u64, u64))>,
+    /// The mappings of the command's processes, if there is a command.
+    map_records: Option<MapRecords>,
     /// Unwinds copies of user stacks, if there are any.
     unwinder: Option<Unwinder>,
     /// The command, until it has executed its program.
@@ -103,6 +106,7 @@ impl KernelSide {
             seen: FxHashSet::default(),
             unprobed: FileFinder::default(),
             attached: FxHashSet::default(),
+            map_records: None,
             unwinder: None,
             launching: None,
             map_stacks: FxHashMap::default(),
@@ -138,6 +142,8 @@ impl KernelSide {
             self.loaded.add_target(id)?;
         }
         self.launching = command.map(|pid| Launching { pid, copies: Vec::new() });
+        // If the kernel refuses, the mappings of processes that end soon are not known.
+        self.map_records = command.and_then(|pid| MapRecords::open(pid).ok());
         self.loaded.attach_lifetimes()?;
         for (pid, file) in files {
             if let Some(pid) = pid.or(command) {
@@ -242,6 +248,7 @@ impl KernelSide {
         if let Some(command) = &mut self.launching {
             command.copies.retain(|copy| copy.header.ts_ns > complete_ns);
         }
+        self.drain_map_records(symbols);
         for task in new_images {
             self.follow(&task, composer, symbols);
         }
@@ -250,6 +257,12 @@ impl KernelSide {
                 composer.stacks.announce_unwound(header, frames)
             })
         })
+    }
+
+    /// Passes mappings on that the kernel has reported.
+    fn drain_map_records(&mut self, symbols: &Symbols) {
+        let Self { map_records: Some(records), unwinder, .. } = self else { return };
+        records.drain(|maps| add_maps(maps, symbols, unwinder));
     }
 
     /// Notes a new process, or a process that runs a new program.
@@ -261,6 +274,12 @@ impl KernelSide {
             composer.stacks.forget_known_since(task.tgid, task.ts_ns);
         }
         self.seen.remove(&task.tgid);
+        let Self { map_records, unwinder, .. } = self;
+        if let Some(maps) =
+            map_records.as_mut().and_then(|records| records.take(task.tgid, task.ts_ns as i64))
+        {
+            add_maps(maps, symbols, unwinder);
+        }
         if task.code == code::TASK_EXEC {
             self.read_mappings(task.tgid, symbols);
         }
@@ -332,6 +351,15 @@ impl KernelSide {
     pub(super) fn lost_by_cpu(&self, stats: &[ProgramStats]) -> Vec<(u32, u64)> {
         (0..self.plan.cpus).map(|cpu| (cpu, counters::lost_on(stats, cpu))).collect()
     }
+}
+
+/// Passes mappings on to those who look addresses up.
+fn add_maps(maps: MapsOfProcess, symbols: &Symbols, unwinder: &mut Option<Unwinder>) {
+    let text = MapsText::of_records(maps);
+    if let Some(unwinder) = unwinder {
+        unwinder.add_maps(text.clone());
+    }
+    symbols.add_maps(text);
 }
 
 /// Returns the frames of a stack in the stack map, which is read only once for each.

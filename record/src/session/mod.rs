@@ -74,8 +74,6 @@ pub(crate) struct Session<'a> {
     kernel_addresses: KernelAddresses,
     /// `None` if there are no rings of the kernel side.
     real_time: Option<RealTime>,
-    /// Time of the SIGTERM to the command.
-    terminated: Option<Instant>,
 }
 
 impl<'a> Session<'a> {
@@ -101,7 +99,7 @@ impl<'a> Session<'a> {
             if !self.checkpoint(sink) {
                 return WRITE_FAILED.to_owned();
             }
-            if let Some(reason) = self.stop_reason(sink) {
+            if let Some(reason) = self.stop_reason() {
                 self.deferral.end();
                 self.backlog.close();
                 return reason;
@@ -114,7 +112,7 @@ impl<'a> Session<'a> {
             if !self.has_more() || !sink.has_room() {
                 let rest = ROUND.saturating_sub(started.elapsed());
                 match &self.command {
-                    Some(command) => command.wait_for_change(rest),
+                    Some(command) => drop(command.wait(rest)),
                     None => std::thread::sleep(rest),
                 }
             }

@@ -64,16 +64,13 @@ impl<'a> Session<'a> {
         let memory = peek.zip(types);
         let symbols = Symbols::start(memory, kernel_addresses.clone(), kernel_names, stop.clone());
         let symbols = symbols.map_err(failed("start a thread"))?;
-        let (preload, variables) = match preload {
-            Some(loading) => {
-                let reader = symbols.mapping_reader(kernel.is_none());
-                let preload = Preload::start(Library::install()?, &preload_options(options), reader)
-                    .map_err(failed("serve the command's library"))?;
-                let variables = preload.environment(&loading);
-                (Some(preload), variables)
-            }
-            None => (None, Vec::new()),
+        let start_preload = || {
+            let reader = symbols.mapping_reader(kernel.is_none());
+            Preload::start(Library::install()?, &preload_options(options), reader)
+                .map_err(failed("serve the command's library"))
         };
+        let preload = preload.then(start_preload).transpose()?;
+        let variables = preload.as_ref().map(Preload::environment).unwrap_or_default();
         let mut command = match &options.target {
             Target::Command(words) => Some(Launched::start(words, &variables)?),
             _ => None,
@@ -134,7 +131,6 @@ impl<'a> Session<'a> {
             sleeper_calls: SleeperCalls::default(),
             kernel_addresses,
             real_time,
-            terminated: None,
         })
     }
 }

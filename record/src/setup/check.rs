@@ -153,11 +153,6 @@ impl SafetyFacts {
             "the programs that klock records can change its memory, because all programs of your user can trace each other; run \
              `sysctl kernel.yama.ptrace_scope=1` (needs CONFIG_SECURITY_YAMA)",
         );
-        add(
-            self.ptrace_scope >= Some(3) || self.ptrace_scope == Some(2) && lacks(CapabilitySet::SYS_PTRACE),
-            "a command is not held at its exit (kernel.yama.ptrace_scope), so the last functions that it calls may have no names; \
-             set kernel.yama.ptrace_scope to 1 when the machine starts",
-        );
         let refusals = [
             ("the library's first directory is not used", &self.library),
             ("the working directory is refused", &self.output),
@@ -222,10 +217,6 @@ mod tests {
             (SafetyFacts { has_landlock: false, ..strong() }, ["Landlock", "lsm="]),
             (SafetyFacts { unprivileged_bpf_disabled: Some(0), ..strong() }, ["BPF", "sysctl"]),
             (SafetyFacts { kptr_restrict: Some(0), ..strong() }, ["kernel addresses", "sysctl"]),
-            (
-                SafetyFacts { ptrace_scope: Some(3), ..strong() },
-                ["not held at its exit", "ptrace_scope to 1"],
-            ),
             (SafetyFacts { library: Some("noexec; set HOME".into()), ..strong() }, ["library", "set HOME"]),
             (
                 SafetyFacts { output: Some("every user; use -f".into()), ..strong() },

@@ -1,8 +1,5 @@
 //! Starts a command to record. The command is forked and waits until the probes are attached, so that its first instruction is
-//! recorded; it is stopped again at its exit until its last events are drained and its mappings are read.
-//!
-//! The stop at the exit is a ptrace stop. One thread owns the tracing and all waiting; where tracing is not permitted, the
-//! command runs without it. Signals and job control stops are passed on to the command.
+//! recorded. klock does not trace it: the command runs as a child of `env` does, with the signals that klock itself inherited.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -12,7 +9,10 @@ use std::{
         unix::{ffi::OsStrExt, fs::PermissionsExt},
     },
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,6 +22,9 @@ use rustix::{
 };
 
 use crate::options::CommandExit;
+use witness::Witness;
+
+mod witness;
 
 /// The reason why a command could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -86,15 +89,6 @@ pub(crate) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Lau
     folders.map(|folder| folder.join(command)).find(|file| runs(file)).ok_or_else(not_found)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It waits to be started, or runs.
-    Running,
-    /// It is about to exit and waits for [`Launched::release`]; its memory still exists.
-    Held,
-    Exited(CommandExit),
-}
-
 /// A command that was started.
 #[derive(Debug)]
 pub(crate) struct Launched {
@@ -105,22 +99,15 @@ pub(crate) struct Launched {
     /// The errno of a failed exec.
     exec_error: PipeReader,
     shared: Arc<Shared>,
+    witness: Witness,
 }
 
-#[derive(Debug)]
+/// The exit of the command, once it is known.
+#[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    exit: Mutex<Option<CommandExit>>,
     changed: Condvar,
 }
-
-#[derive(Debug)]
-struct State {
-    phase: Phase,
-    released: bool,
-}
-
-/// The time after which a held command is released by itself.
-const MAX_HOLD: Duration = Duration::from_secs(2);
 
 impl Launched {
     /// Forks the command, which waits until [`run`](Self::run). Its environment is klock's own, with `variables` set.
@@ -132,27 +119,12 @@ impl Launched {
         let environment = environment(variables)?;
         let (gate_inside, gate) = io::pipe()?;
         let (exec_error, exec_error_inside) = io::pipe()?;
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State { phase: Phase::Running, released: false }),
-            changed: Condvar::new(),
-        });
-        let (started, pid) = mpsc::channel();
-        let outside = gate.as_raw_fd();
+        let pid = fork(&program, [&words, &environment], &gate_inside, gate.as_raw_fd(), &exec_error_inside)?;
+        let shared = Arc::<Shared>::default();
         let watched = Arc::clone(&shared);
-        std::thread::Builder::new().name("klock-command".to_owned()).spawn(move || {
-            match fork(&program, [&words, &environment], &gate_inside, outside, &exec_error_inside) {
-                Ok(pid) => {
-                    drop((gate_inside, exec_error_inside));
-                    // If tracing is not permitted, the command is not held at its exit.
-                    let _ = seize(pid);
-                    let _ = started.send(Ok(pid));
-                    watch(pid, &watched);
-                }
-                Err(error) => drop(started.send(Err(error))),
-            }
-        })?;
-        let pid = pid.recv().map_err(io::Error::other)??;
-        Ok(Self { path, pid: pid as u32, gate: Some(gate), exec_error, shared })
+        std::thread::Builder::new().name("klock-command".to_owned()).spawn(move || watch(pid, &watched))?;
+        let witness = Witness::start()?;
+        Ok(Self { path, pid: pid as u32, gate: Some(gate), exec_error, shared, witness })
     }
 
     /// Lets the command run; returns when it runs, or could not be run.
@@ -172,71 +144,39 @@ impl Launched {
         }
     }
 
-    pub(crate) fn phase(&self) -> Phase {
-        self.shared.lock().phase
+    /// Returns its exit; `None` while it runs.
+    pub(crate) fn exit(&self) -> Option<CommandExit> {
+        *self.shared.lock()
     }
 
-    /// Waits until the phase changes, or until the timeout.
-    pub(crate) fn wait_for_change(&self, timeout: Duration) {
-        let state = self.shared.lock();
-        let before = state.phase;
-        drop(self.shared.changed.wait_timeout_while(state, timeout, |state| state.phase == before));
-    }
-
-    /// Ends the hold at its exit, now or when it comes.
-    pub(crate) fn release(&self) {
-        self.shared.lock().released = true;
-        self.shared.changed.notify_all();
-    }
-
-    /// Waits until it exited, or until the timeout.
+    /// Waits until it exits, or until the timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<CommandExit> {
-        let running = |state: &mut State| !matches!(state.phase, Phase::Exited(_));
-        let state = self.shared.lock();
-        let (state, _) = self
-            .shared
-            .changed
-            .wait_timeout_while(state, timeout, running)
-            .unwrap_or_else(PoisonError::into_inner);
-        match state.phase {
-            Phase::Exited(exit) => Some(exit),
-            _ => None,
+        let waited =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), timeout, |exit| exit.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Sends it a signal that klock has got at this time, unless the command has got it, too, as a member of klock's process group.
+    pub(crate) fn pass_on(&mut self, signal: i32, at_ns: i64) {
+        if !self.witness.has_got(signal, at_ns) {
+            self.signal(signal);
         }
     }
 
     /// Sends it a signal, if it has not exited.
-    pub(crate) fn signal(&self, signal: i32) {
-        let state = self.shared.lock();
-        if !matches!(state.phase, Phase::Exited(_)) {
-            // SAFETY: no memory is involved. Until `Exited` is set under this lock, the PID belongs to this command, which may
-            // be a zombie.
+    fn signal(&self, signal: i32) {
+        let exit = self.shared.lock();
+        if exit.is_none() {
+            // SAFETY: no memory is involved. Until the exit is set under this lock, the PID belongs to this command, which may be a
+            // zombie.
             unsafe { libc::kill(self.pid as libc::pid_t, signal) };
         }
     }
 }
 
-impl Drop for Launched {
-    fn drop(&mut self) {
-        // A command that still waits exits when the pipe closes.
-        self.gate = None;
-        self.release();
-    }
-}
-
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, phase: Phase) {
-        self.lock().phase = phase;
-        self.changed.notify_all();
-    }
-
-    fn hold(&self) {
-        self.set(Phase::Held);
-        let held = |state: &mut State| !state.released;
-        drop(self.changed.wait_timeout_while(self.lock(), MAX_HOLD, held));
+    fn lock(&self) -> MutexGuard<'_, Option<CommandExit>> {
+        self.exit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,19 +214,24 @@ fn fork(
     // SAFETY: between fork and exec, the child calls only functions that are async-signal-safe, on memory that was
     // made before the fork, as a fork of a process with threads demands.
     unsafe {
-        match libc::fork() {
-            -1 => Err(io::Error::last_os_error()),
+        let (mut all, mut inherited) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        // No handler of klock may run in the child.
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut inherited);
+        let forked = libc::fork();
+        let failure = io::Error::last_os_error();
+        if forked == 0 {
+            inherit_actions();
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const inherited, std::ptr::null_mut());
+        match forked {
+            -1 => Err(failure),
             0 => {
                 libc::close(outside);
                 let mut byte = 0_u8;
                 if libc::read(gate, (&raw mut byte).cast(), 1) != 1 {
                     libc::_exit(0);
                 }
-                // Rust programs ignore SIGPIPE, and this thread may block signals; the command gets the defaults.
-                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-                let mut none = std::mem::zeroed::<libc::sigset_t>();
-                libc::sigemptyset(&raw mut none);
-                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
                 libc::execvpe(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
                 let errno = *libc::__errno_location();
                 libc::write(exec_error, (&raw const errno).cast(), size_of_val(&errno));
@@ -297,59 +242,61 @@ fn fork(
     }
 }
 
-/// Requests a stop before the process exits. This itself does not stop it.
-fn seize(pid: libc::pid_t) -> io::Result<()> {
-    ptrace(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXIT as usize)
+/// Whether SIGPIPE was ignored when klock started. Rust's runtime ignores it before `main`.
+static IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
+
+/// Runs before Rust's runtime.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = note_sigpipe;
+
+extern "C" fn note_sigpipe() {
+    IGNORES_SIGPIPE.store(action_of(libc::SIGPIPE) == libc::SIG_IGN, Ordering::Relaxed);
 }
 
-fn ptrace(request: libc::c_uint, pid: libc::pid_t, data: usize) -> io::Result<()> {
-    // SAFETY: none of the requests that are used here reads or writes our memory.
-    let result = unsafe { libc::ptrace(request, pid, std::ptr::null_mut::<libc::c_void>(), data) };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+/// Returns what a signal does: [`libc::SIG_DFL`], [`libc::SIG_IGN`] or a handler.
+fn action_of(signal: libc::c_int) -> libc::sighandler_t {
+    // SAFETY: the structure is ours, and zeros are valid; the call changes no action.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action);
+        action.sa_sigaction
+    }
 }
 
-/// Waits for the command until it exits, and passes on the signals that it is stopped for.
+/// Gives this process the actions with which klock started: ignored signals stay ignored, and no handler is left.
+fn inherit_actions() {
+    let ignores_sigpipe = IGNORES_SIGPIPE.load(Ordering::Relaxed);
+    for signal in 1..=libc::SIGRTMAX() {
+        let is_ignored = action_of(signal) == libc::SIG_IGN && (signal != libc::SIGPIPE || ignores_sigpipe);
+        if !is_ignored {
+            // SAFETY: no handler is installed. The signals of the C library itself are refused.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}
+
+/// Waits until the command exits, and then sets its exit. The command is a zombie until then, so that its PID stays its own.
 fn watch(pid: libc::pid_t, shared: &Shared) {
-    loop {
-        let mut status = 0;
-        // SAFETY: `status` is ours and outlives the call.
-        let found = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
-        if found == -1 {
-            if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
-                continue;
-            }
+    // SAFETY: zeros are valid, and the structure is ours and outlives the calls.
+    let mut ended = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
+    // SAFETY: as above.
+    let mut wait = |options| unsafe {
+        while libc::waitid(libc::P_PID, pid.cast_unsigned(), &raw mut ended, libc::WEXITED | options) == -1 {
             // Another thread has waited for it.
-            return shared.set(Phase::Exited(CommandExit { code: None, signal: None }));
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return CommandExit { code: None, signal: None };
+            }
         }
-        if libc::WIFEXITED(status) {
-            let code = Some(libc::WEXITSTATUS(status));
-            return shared.set(Phase::Exited(CommandExit { code, signal: None }));
+        let status = Some(ended.si_status());
+        match ended.si_code {
+            libc::CLD_EXITED => CommandExit { code: status, signal: None },
+            _ => CommandExit { code: None, signal: status },
         }
-        if libc::WIFSIGNALED(status) {
-            let signal = Some(libc::WTERMSIG(status));
-            return shared.set(Phase::Exited(CommandExit { code: None, signal }));
-        }
-        if libc::WIFSTOPPED(status) {
-            // If a request fails, the process is dead; the next wait reports how.
-            let _ = resume(pid, status, shared);
-        }
-    }
-}
-
-fn resume(pid: libc::pid_t, status: i32, shared: &Shared) -> io::Result<()> {
-    let signal = libc::WSTOPSIG(status);
-    match status >> 16 {
-        libc::PTRACE_EVENT_EXIT => {
-            shared.hold();
-            // Only its first thread exits here: the command continues with the others.
-            shared.set(Phase::Running);
-            ptrace(libc::PTRACE_CONT, pid, 0)
-        }
-        // Its job was stopped (Ctrl-Z): it stays stopped until its job continues.
-        libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => ptrace(libc::PTRACE_LISTEN, pid, 0),
-        0 => ptrace(libc::PTRACE_CONT, pid, signal as usize),
-        _ => ptrace(libc::PTRACE_CONT, pid, 0),
-    }
+    };
+    wait(libc::WNOWAIT);
+    *shared.lock() = Some(wait(0));
+    shared.changed.notify_all();
 }
 
 /// Opens a descriptor that becomes readable when the process exits; `None` if there is no such process.

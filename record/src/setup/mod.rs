@@ -19,7 +19,7 @@ use crate::{
     error::RecordError,
     names::files::TargetFiles,
     options::{KernelDepth, Options, ProbePreference, PthreadMethod, SchedRows, Target},
-    preload::fitness::{self, Loading, Unfit},
+    preload::fitness::{self, Unfit},
     setup::{
         filters::Filters,
         host::HostFacts,
@@ -41,7 +41,7 @@ pub(crate) struct Setup {
     /// The plan for the kernel, if anything is recorded there.
     pub(crate) plan: Option<Plan>,
     /// The way to load klock's library into the command, if the command records its own calls.
-    pub(crate) preload: Option<Loading>,
+    pub(crate) preload: bool,
     /// The way to record the switches of the command's threads, if they are recorded.
     pub(crate) switches: Option<SwitchesChoice>,
     /// The files that get uprobes, each with its process; `None` for the command, which is not started yet.
@@ -85,19 +85,19 @@ impl Setup {
             locks.pthread = !pthread.libcs.is_empty();
         }
         let filters = resolved_filters(options, kernel_files)?;
-        let has_holders = locks.kernel || locks.pthread || pthread.preload.is_some();
+        let has_holders = locks.kernel || locks.pthread || pthread.preload;
         let chosen = ChosenLocks { locks, explicit };
         let selection = selection(facts, options, target, (chosen, has_holders), &filters);
         let by_default = !explicit && options.kernel.is_none();
         let plan = plan(facts, &selection, by_default, &mut pthread, &mut warnings)?;
         let PthreadSetup { preload, libcs: mut probed, mut files, .. } = pthread;
-        let switches = switches(facts, options.sched, preload.is_some(), plan.as_ref())?;
+        let switches = switches(facts, options.sched, preload, plan.as_ref())?;
         let recorded =
             plan.as_ref().map_or(LockSources { pthread: locks.pthread, ..LockSources::NONE }, |plan| {
                 LockSources { kernel: locks.kernel, pthread: locks.pthread, ..plan.locks }
             });
         let mut unseen = Vec::new();
-        if locks.user_locks().is_some() || preload.is_some() {
+        if locks.user_locks().is_some() || preload {
             let programs = language_programs(target, recorded, &mut files);
             unseen = locks_unseen_in(programs.iter().map(|(pid, program)| (*pid, program)), recorded);
             let found = programs.into_iter().filter_map(|(pid, program)| Some((pid, program.probed?.ok()?)));
@@ -217,14 +217,14 @@ fn plan(
         }
         plan => plan,
     };
-    match (plan, &pthread.preload, pthread.unfit.take()) {
+    match (plan, pthread.preload, pthread.unfit.take()) {
         (Ok(plan), ..) => {
             warnings.extend(plan.warnings.iter().cloned());
             Ok(Some(plan))
         }
         // Only the program's own calls were asked for.
-        (Err(PlanError::Nothing), Some(_), _) => Ok(None),
-        (Err(error), Some(_), _) if by_default => {
+        (Err(PlanError::Nothing), true, _) => Ok(None),
+        (Err(error), true, _) if by_default => {
             warnings
                 .push(format!("only pthread calls are recorded, no kernel locks and no futexes: {error}"));
             Ok(None)
@@ -309,7 +309,7 @@ fn resolved_filters(options: &Options, kernel_files: &KernelFiles) -> Result<Fil
 /// The way in which calls of pthread functions are recorded: by the command itself, or by uprobes on libcs.
 #[derive(Default)]
 struct PthreadSetup {
-    preload: Option<Loading>,
+    preload: bool,
     /// Why the command cannot record its own calls.
     unfit: Option<Unfit>,
     libcs: Vec<(Option<u32>, ProbedFile)>,
@@ -328,7 +328,7 @@ impl PthreadSetup {
         match (&target.program, options.pthread_method) {
             (Some(program), PthreadMethod::Auto | PthreadMethod::Preload) => {
                 match fitness::of_command(program) {
-                    Ok(loading) => return Ok(Self { preload: Some(loading), ..setup }),
+                    Ok(()) => return Ok(Self { preload: true, ..setup }),
                     Err(unfit) if options.pthread_method == PthreadMethod::Preload => {
                         return Err(RecordError::Unloadable(unfit));
                     }

@@ -9,6 +9,8 @@ use std::{
     rc::Rc,
 };
 
+use super::procfs;
+
 /// Maximum number of bytes that are read. A process can have 65,530 mappings by default, each of a path of 4 KiB.
 const MAX_BYTES: u64 = 16 << 20;
 /// Maximum number of mappings that are found by a condition.
@@ -62,10 +64,20 @@ pub(crate) fn read(pid: u32) -> io::Result<Vec<u8>> {
 
 /// Reads the beginning of the text of a process's mappings.
 pub(crate) fn read_at_most(bytes: u64, pid: u32) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    // The part before an error is useful.
-    let _ = File::open(format!("/proc/{pid}/maps"))?.take(bytes).read_to_end(&mut text);
-    Ok(text)
+    let read = |path: String| {
+        let mut text = Vec::new();
+        // The part before an error is useful.
+        let _ = File::open(path)?.take(bytes).read_to_end(&mut text);
+        io::Result::Ok(text)
+    };
+    let text = read(format!("/proc/{pid}/maps"))?;
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    // A first thread that has ended has no mappings, while the others go on.
+    let others = procfs::threads(pid).into_iter().filter(|tid| *tid != pid);
+    let texts = others.filter_map(|tid| read(format!("/proc/{pid}/task/{tid}/maps")).ok());
+    Ok(texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default())
 }
 
 /// Returns the mappings of a process that satisfy a condition, however many others there are.

@@ -35,8 +35,7 @@ mod worker;
 pub(crate) use kernel::ReadingKernel;
 pub(crate) use mappings::Mappings;
 use reader::Reader;
-use request::MapsText;
-pub(crate) use request::{CertainFrames, FoundLock, Incarnation, RawFrames, Resolved};
+pub(crate) use request::{CertainFrames, FoundLock, Incarnation, MapsText, RawFrames, Resolved};
 use request::{Request, Shared};
 use worker::Worker;
 
@@ -69,12 +68,17 @@ impl MappingReader {
     /// Reads the mappings of a process now, before it can end. Earlier mappings belong to the incarnation before `since_ns`.
     /// Returns the size of their text in bytes, of which no more than a megabyte is read.
     pub(crate) fn read_now(&self, pid: u32, since_ns: i64) -> u64 {
-        let text = MapsText::read(pid, |pid| maps::read_at_most(MAX_MAPPINGS_BYTES, pid));
-        let bytes = text.bytes.len() as u64;
         // Sending fails only if the thread has panicked, which `finish` reports.
         if self.reports_ends {
             let _ = self.requests.send(Request::IncarnationEnded { pid, ts_ns: since_ns });
         }
+        self.read_again(pid)
+    }
+
+    /// Reads the mappings of a process once more, before it ends. Returns the size of their text.
+    pub(crate) fn read_again(&self, pid: u32) -> u64 {
+        let text = MapsText::read(pid, |pid| maps::read_at_most(MAX_MAPPINGS_BYTES, pid));
+        let bytes = text.bytes.len() as u64;
         let _ = self.requests.send(Request::Mappings(text));
         bytes
     }
@@ -111,6 +115,11 @@ impl Symbols {
     pub(crate) fn read_mappings(&self, pid: u32) {
         self.send(Request::AwaitMappings { pid });
         self.reader.read(pid);
+    }
+
+    /// Adds mappings that a process has had.
+    pub(crate) fn add_maps(&self, text: MapsText) {
+        self.send(Request::Mappings(text));
     }
 
     /// Reports that a PID belongs to another incarnation from now on.

@@ -13,6 +13,7 @@ use trace_format::{BareStack, Frame, LockId, LockKind, SharedStack, StackId};
 
 use crate::{
     compose::tasks::ProcessKey,
+    kernel::map_records::MapsOfProcess,
     names::files::{FileOwner, SymbolFrame},
     system::clocks,
 };
@@ -150,7 +151,7 @@ pub(super) struct Shared {
 // The text of a process's mappings, from its reading to its parsing.
 
 /// The text of a process's mappings, until it is parsed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MapsText {
     pub(crate) owner: FileOwner,
     pub(crate) taken_ns: i64,
@@ -162,6 +163,13 @@ impl MapsText {
     pub(crate) fn read(pid: u32, read: impl FnOnce(u32) -> io::Result<Vec<u8>>) -> Self {
         let taken_ns = clocks::monotonic_ns();
         Self { owner: FileOwner::of(pid), taken_ns, bytes: read(pid).unwrap_or_default() }
+    }
+}
+
+impl MapsText {
+    /// Returns the text of mappings that the kernel has reported. The process may have ended, and its user may not be known.
+    pub(crate) fn of_records(MapsOfProcess { pid, taken_ns, text }: MapsOfProcess) -> Self {
+        Self { owner: FileOwner::of(pid), taken_ns, bytes: text }
     }
 }
 

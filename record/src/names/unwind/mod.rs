@@ -21,7 +21,7 @@ use crate::{
     kernel::known_stacks::KnownStacks,
     names::{
         files::TargetFiles,
-        symbols::{self, Mappings},
+        symbols::{self, Mappings, MapsText},
     },
     stop::Stop,
     system::priority::RealTime,
@@ -74,6 +74,7 @@ pub(crate) type TakeFrames<'a> = dyn FnMut(&WireUserStack, Frames) -> Option<Unw
 struct Round {
     /// Processes that ran a new program from these times on.
     ended: Vec<(u32, i64)>,
+    maps: Vec<MapsText>,
     copies: Vec<UserStack>,
     /// All records up to this time were drained in this round or an earlier one.
     complete_ns: u64,
@@ -150,12 +151,18 @@ impl Unwinder {
         self.memo.end_incarnation(pid, ts_ns.cast_unsigned(), self.sent)
     }
 
+    /// Adds mappings that a process has had.
+    pub(crate) fn add_maps(&mut self, text: MapsText) {
+        self.next.maps.push(text);
+    }
+
     /// Ends this round, in which all records up to `complete_ns` were drained. Passes the frames of copies to `take`, and returns the
     /// time up to which they are complete.
     pub(crate) fn end_round(&mut self, complete_ns: u64, take: &mut TakeFrames<'_>) -> u64 {
         let round = Round { complete_ns, ..std::mem::take(&mut self.next) };
         self.pending_bytes += std::mem::take(&mut self.next_bytes);
-        let is_idle = round.copies.is_empty() && round.ended.is_empty() && self.answered == self.sent;
+        let is_empty = round.copies.is_empty() && round.ended.is_empty() && round.maps.is_empty();
+        let is_idle = is_empty && self.answered == self.sent;
         if is_idle {
             self.reached_ns = complete_ns;
         } else if self.requests.as_ref().is_some_and(|requests| requests.send(round).is_ok()) {
@@ -218,6 +225,7 @@ impl Worker {
         for (pid, ts_ns) in round.ended {
             self.mappings.end_incarnation(pid, ts_ns);
         }
+        round.maps.iter().for_each(|text| self.mappings.add(text));
         let mut bytes = 0;
         let mut stacks = Vec::with_capacity(round.copies.len());
         for (number, copy) in round.copies.into_iter().enumerate() {

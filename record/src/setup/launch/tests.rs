@@ -14,7 +14,6 @@ fn words(words: &[&str]) -> Vec<OsString> {
 fn run(command: &[&str]) -> Option<CommandExit> {
     let mut launched = Launched::start(&words(command), &[]).unwrap();
     launched.run().unwrap();
-    launched.release();
     launched.wait(SOON)
 }
 
@@ -51,7 +50,6 @@ fn the_command_waits_until_it_is_run() {
     std::thread::sleep(Duration::from_millis(50));
     assert!(!sign.exists());
     launched.run().unwrap();
-    launched.release();
     assert!(launched.wait(SOON).is_some() && sign.exists());
 }
 
@@ -62,24 +60,28 @@ fn a_command_that_is_dropped_before_it_runs_exits() {
     let launched = Launched::start(&words(&["touch", sign.to_str().unwrap()]), &[]).unwrap();
     let shared = Arc::clone(&launched.shared);
     drop(launched);
-    until(|| matches!(shared.lock().phase, Phase::Exited(_)));
+    until(|| shared.lock().is_some());
     assert!(!sign.exists());
 }
 
 #[test]
-fn a_command_is_held_at_its_exit_with_its_memory_until_it_is_released() {
-    // A hold ends by itself after a while, in which a busy machine may not read the memory.
-    let held = (0..100).find_map(|_| {
-        let mut launched = Launched::start(&words(&["true"]), &[]).unwrap();
-        launched.run().unwrap();
-        until(|| launched.phase() != Phase::Running);
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", launched.pid));
-        (launched.phase() == Phase::Held).then(|| (launched, maps.unwrap()))
-    });
-    let (launched, maps) = held.expect("it is held");
-    assert!(maps.contains("true"), "{maps}");
-    launched.release();
-    assert_eq!(launched.wait(SOON), Some(CommandExit { code: Some(0), signal: None }));
+fn a_command_has_no_tracer_and_no_handler_of_klock() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("status");
+    let status = "grep -E '^(TracerPid|SigBlk|SigIgn|SigCgt)' /proc/self/status > \"$0\"";
+    let mut launched = Launched::start(&words(&["sh", "-c", status, out.to_str().unwrap()]), &[]).unwrap();
+    launched.run().unwrap();
+    assert_eq!(launched.wait(SOON).and_then(|exit| exit.code), Some(0));
+    let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let field =
+        |text: &str, name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.to_owned()));
+    let found = std::fs::read_to_string(out).unwrap();
+    assert_eq!(field(&found, "TracerPid:").as_deref(), Some("\t0"));
+    assert_eq!(field(&found, "SigBlk:"), field(&own, "SigBlk:"));
+    let ignored = |text: &str| u64::from_str_radix(field(text, "SigIgn:").unwrap().trim(), 16).unwrap();
+    let pipe = 1 << (libc::SIGPIPE - 1);
+    assert_eq!(ignored(&found) & !pipe, ignored(&own) & !pipe);
+    assert_eq!(ignored(&found) & pipe != 0, IGNORES_SIGPIPE.load(Ordering::Relaxed));
 }
 
 #[test]
@@ -89,7 +91,6 @@ fn a_stopped_job_continues_after_sigcont() {
     let command = ["sh", "-c", "until test -e \"$0\"; do sleep 0.01; done", sign.to_str().unwrap()];
     let mut launched = Launched::start(&words(&command), &[]).unwrap();
     launched.run().unwrap();
-    launched.release();
     launched.signal(libc::SIGSTOP);
     // It may still run until it gets the signal.
     let stat = format!("/proc/{}/stat", launched.pid);

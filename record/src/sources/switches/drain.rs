@@ -13,11 +13,8 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    records::{self, Switch, SwitchAction},
-    ring::Ring,
-};
-use crate::system::priority::raise_priority;
+use super::records::{self, Switch, SwitchAction};
+use crate::{kernel::perf_ring::Ring, system::priority::raise_priority};
 
 /// Maximum time between two looks at the request to stop.
 const TIMEOUT: Duration = Duration::from_millis(20);

@@ -8,7 +8,10 @@ use std::io;
 use trace_format::run_info::{Covers, Loss, ProgramCounters, SCHED, Source};
 
 use crate::{
-    kernel::order::{Orderer, Record},
+    kernel::{
+        order::{Orderer, Record},
+        perf_ring::{self, Perf, Ring},
+    },
     setup::filters::Filters,
     system::{clocks::monotonic_ns, procfs},
 };
@@ -16,10 +19,8 @@ use crate::{
 pub(crate) mod compose;
 mod drain;
 pub(crate) mod records;
-mod ring;
 
 use drain::{Drain, Rings, add_loss};
-use ring::Ring;
 
 /// Size of each CPU's ring: some 100 ms of a CPU that does nothing but switch. Where a user may lock less memory
 /// (`kernel.perf_event_mlock_kb`, 512 KiB per CPU by default, and `ulimit -l`), it is smaller.
@@ -74,7 +75,8 @@ impl Switches {
     ) -> Result<Self, SwitchesError> {
         let mut rings = Vec::new();
         for cpu in cpus()? {
-            let event = ring::open(pid, cpu).map_err(|error| SwitchesError::new(error, paranoid))?;
+            let event = perf_ring::open(pid, cpu, Perf::Switches)
+                .map_err(|error| SwitchesError::new(error, paranoid))?;
             let bytes = ring_bytes.unwrap_or(RING_BYTES).max(RING_BYTES);
             rings.push((cpu, Ring::new(event, bytes).map_err(SwitchesError::Memory)?));
         }
@@ -143,7 +145,8 @@ fn check_count(cpus: Vec<u32>) -> Result<Vec<u32>, SwitchesError> {
 /// Checks whether klock may record the switches of a command, by opening an event that never records.
 pub(crate) fn check(paranoid: Option<i64>) -> Result<(), SwitchesError> {
     let first = cpus()?.first().copied().unwrap_or(0);
-    let event = ring::open(0, first).map_err(|error| SwitchesError::new(error, paranoid))?;
+    let event =
+        perf_ring::open(0, first, Perf::Switches).map_err(|error| SwitchesError::new(error, paranoid))?;
     Ring::new(event, RING_BYTES).map(drop).map_err(SwitchesError::Memory)
 }
 

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::perf_ring::{u16_at, u32_at, u64_at};
+
 /// A record of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Switch {
@@ -97,18 +99,6 @@ fn switch(record: &[u8]) -> Result<Option<Switch>, Invalid> {
         _ => return Err(Invalid),
     };
     Ok(Some(Switch { ts_ns, cpu, tgid, tid, action }))
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]

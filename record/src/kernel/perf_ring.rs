@@ -1,4 +1,5 @@
-//! A perf event on the switches of a task and its descendants on one CPU, with its ring: opens it, and copies out what the kernel wrote.
+//! A perf event on the switches or the mappings of a task and its descendants on one CPU, with its ring: opens it, copies out what the kernel
+//! wrote, and finds the records in it.
 
 use std::{
     io,
@@ -13,7 +14,7 @@ use rustix::{
     param::page_size,
 };
 
-use crate::kernel::bpf::{perf_attributes, perf_event_open};
+use super::bpf::{perf_attributes, perf_event_open};
 
 /// Numbers of `include/uapi/linux/perf_event.h`.
 const PERF_TYPE_SOFTWARE: u32 = 1;
@@ -31,6 +32,14 @@ const WAKE_BYTES: u32 = 64 << 10;
 /// The smallest size of a ring.
 const MIN_BYTES: usize = 16 << 10;
 
+/// The reports of an event, besides births and ends of tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Perf {
+    Switches,
+    /// Mappings of code, and executions.
+    Mappings,
+}
+
 /// An event with its ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -45,16 +54,16 @@ pub(crate) struct Ring {
 unsafe impl Send for Ring {}
 
 /// Opens the event. `pid` is 0 for klock itself. It records from the next exec of the task on, and all that the task starts then.
-pub(crate) fn open(pid: u32, cpu: u32) -> io::Result<(OwnedFd, bool)> {
-    match open_with(pid, cpu, PERF_FORMAT_LOST) {
+pub(crate) fn open(pid: u32, cpu: u32, perf: Perf) -> io::Result<(OwnedFd, bool)> {
+    match open_with(pid, cpu, perf, PERF_FORMAT_LOST) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            open_with(pid, cpu, 0).map(|event| (event, false))
+            open_with(pid, cpu, perf, 0).map(|event| (event, false))
         }
         event => event.map(|event| (event, true)),
     }
 }
 
-fn open_with(pid: u32, cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
+fn open_with(pid: u32, cpu: u32, perf: Perf, read_format: u64) -> io::Result<OwnedFd> {
     let mut attributes = perf_attributes();
     attributes.type_ = PERF_TYPE_SOFTWARE;
     attributes.config = PERF_COUNT_SW_DUMMY;
@@ -68,7 +77,15 @@ fn open_with(pid: u32, cpu: u32, read_format: u64) -> io::Result<OwnedFd> {
     // Without this, an ordinary user may not open it. Switches are recorded all the same.
     attributes.set_exclude_kernel(1);
     attributes.set_exclude_hv(1);
-    attributes.set_context_switch(1);
+    match perf {
+        Perf::Switches => attributes.set_context_switch(1),
+        Perf::Mappings => {
+            attributes.set_mmap(1);
+            attributes.set_mmap2(1);
+            attributes.set_comm(1);
+            attributes.set_comm_exec(1);
+        }
+    }
     attributes.set_task(1);
     attributes.set_sample_id_all(1);
     attributes.set_watermark(1);
@@ -147,4 +164,56 @@ impl Drop for Ring {
         // SAFETY: the mapping is ours, and nothing points into it any more. It is valid, so this cannot fail.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), page_size() + self.data_bytes) };
     }
+}
+
+/// `struct perf_event_header`: type, misc, size.
+const HEADER_BYTES: usize = 8;
+/// The thread, the time and the CPU at the end of each record.
+const ID_BYTES: usize = 24;
+
+/// A record of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) kind: u32,
+    pub(crate) misc: u16,
+    /// CLOCK_MONOTONIC, in nanoseconds.
+    pub(crate) ts_ns: u64,
+    /// The bytes between the header and the ids.
+    pub(crate) body: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Returns the number at an offset of the body.
+    pub(crate) fn u32(&self, at: usize) -> Option<u32> {
+        u32_at(self.body, at)
+    }
+
+    /// Returns the number at an offset of the body.
+    pub(crate) fn u64(&self, at: usize) -> Option<u64> {
+        u64_at(self.body, at)
+    }
+}
+
+/// Returns the whole records in the bytes of a ring, up to one whose size is impossible.
+pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+    std::iter::from_fn(move || {
+        let size = usize::from(u16_at(bytes, 6)?);
+        let (record, rest) = bytes.split_at_checked(size)?;
+        bytes = rest;
+        let end = size.checked_sub(ID_BYTES)?;
+        let (kind, misc, ts_ns) = (u32_at(record, 0)?, u16_at(record, 4)?, u64_at(record, end + 8)?);
+        Some(Record { kind, misc, ts_ns, body: record.get(HEADER_BYTES..end)? })
+    })
+}
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
