@@ -7,6 +7,8 @@ mod craft;
 #[path = "cli/support.rs"]
 #[allow(dead_code, reason = "the command line's tests use all of it")]
 mod support;
+#[path = "hostile/unfinished.rs"]
+mod unfinished;
 
 use std::{
     fs::File,

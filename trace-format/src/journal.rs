@@ -13,11 +13,13 @@ use std::{
     borrow::Cow,
     collections::HashMap,
     fmt,
-    io::{self, Write as _},
+    fs::File,
+    io::{self, BufReader, Read, Write as _},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 use serde::{Deserialize, Serialize};
 use zstd::bulk::Compressor;
 
@@ -25,8 +27,10 @@ use crate::{
     FormatError,
     event::StackId,
     footer,
+    gate::file::decode_footer,
     output::recording::NamedFile,
     run_info::RunInfo,
+    side_tables::NewRows,
     tables::{BareStack, Frame, LockRow, SharedStack, TaskRow},
 };
 
@@ -34,6 +38,14 @@ use crate::{
 const MAGIC: &[u8; 8] = b"klockJ2\n";
 /// zstd level. The lowest, because the rows are repetitive and recording continues meanwhile.
 const LEVEL: i32 = 1;
+/// Maximum number of rows of a frame. A checkpoint with more has several frames, of which the last one has the row groups.
+const MAX_ROWS: usize = 1 << 14;
+/// Maximum bytes of a payload that is read, and of its JSON: of any payload, and for each compressed byte.
+const MAX_PAYLOAD: u64 = 128 << 20;
+const MAX_JSON: u64 = 8 << 20;
+const MAX_JSON_PER_BYTE: u64 = 64;
+/// Minimum bytes of JSON for each object. A frame has eleven fields, and an empty object costs as much memory.
+const MIN_OBJECT: usize = 16;
 /// Bytes at the end of a Parquet footer that follow the metadata: its length and the magic word.
 const FOOTER_END: usize = 8;
 
@@ -63,7 +75,7 @@ pub(crate) struct Checkpoint {
     /// Run information, with the losses so far.
     pub(crate) info: RunInfo,
     /// The new or changed rows of the side tables.
-    pub(crate) side: SideRows,
+    pub(crate) rows: NewRows,
 }
 
 /// The JSON part of a checkpoint.
@@ -102,6 +114,8 @@ impl FrameLists {
 pub(crate) struct Journal {
     file: NamedFile,
     bytes: u64,
+    /// The end and the CRC-32 of the last checkpoint.
+    last: (u64, u32),
     frames: FrameLists,
     /// Its memory is used again.
     compressor: Compressor<'static>,
@@ -121,7 +135,8 @@ impl Journal {
     pub(crate) fn start(file: NamedFile) -> Result<Self, FormatError> {
         file.file.as_ref().write_all(MAGIC).map_err(FormatError::write(file.path()))?;
         let compressor = Compressor::new(LEVEL).map_err(FormatError::write(file.path()))?;
-        Ok(Self { file, bytes: MAGIC.len() as u64, frames: FrameLists::default(), compressor })
+        let (bytes, last) = (MAGIC.len() as u64, (0, crc32fast::hash(&[])));
+        Ok(Self { file, bytes, last, frames: FrameLists::default(), compressor })
     }
 
     /// Returns the size of the journal.
@@ -138,26 +153,50 @@ impl Journal {
         info: &RunInfo,
         side: &SideRows,
     ) -> Result<(), FormatError> {
+        let SideRows { stacks, bare_stacks, locks, tasks } = side;
+        let none = Rows::default();
+        if stacks.len() + bare_stacks.len() + locks.len() + tasks.len() <= MAX_ROWS {
+            self.add_frame((end, crc), row_groups, info, &Rows { stacks, bare_stacks, locks, tasks })?;
+        } else {
+            let last = self.last;
+            let mut add = |rows| self.add_frame(last, &[], info, &rows);
+            bare_stacks.chunks(MAX_ROWS).try_for_each(|bare_stacks| add(Rows { bare_stacks, ..none }))?;
+            stacks.chunks(MAX_ROWS).try_for_each(|stacks| add(Rows { stacks, ..none }))?;
+            locks.chunks(MAX_ROWS).try_for_each(|locks| add(Rows { locks, ..none }))?;
+            tasks.chunks(MAX_ROWS).try_for_each(|tasks| add(Rows { tasks, ..none }))?;
+            self.add_frame((end, crc), row_groups, info, &none)?;
+        }
+        self.last = (end, crc);
+        self.file.file.sync_data().map_err(FormatError::write(self.file.path()))
+    }
+
+    fn add_frame(
+        &mut self,
+        at: (u64, u32),
+        row_groups: &[RowGroupMetaData],
+        info: &RunInfo,
+        rows: &Rows<'_>,
+    ) -> Result<(), FormatError> {
         let path = self.file.path().to_owned();
         let footer = footer::encode(row_groups, None)
             .map_err(|source| FormatError::parquet(&path, "cannot encode a footer", source))?;
         let known = self.frames.lists.len();
         let mut numbers =
             |stack: &SharedStack| stack.frames.iter().map(|list| self.frames.number(list)).collect();
-        let stacks = side.stacks.iter().map(|stack| (stack.id, numbers(stack))).collect();
+        let stacks = rows.stacks.iter().map(|stack| (stack.id, numbers(stack))).collect();
         let part = JsonPart {
             info: Cow::Borrowed(info),
             frames: self.frames.lists[known..].iter().map(|list| Cow::Borrowed(&**list)).collect(),
             stacks,
-            bare_stacks: Cow::Borrowed(&side.bare_stacks),
-            locks: Cow::Borrowed(&side.locks),
-            tasks: Cow::Borrowed(&side.tasks),
+            bare_stacks: Cow::Borrowed(rows.bare_stacks),
+            locks: Cow::Borrowed(rows.locks),
+            tasks: Cow::Borrowed(rows.tasks),
         };
         let json = serde_json::to_vec(&part).map_err(footer::json_error(&path))?;
-        self.write(end, crc, &footer, &json).map_err(FormatError::write(&path))
+        self.write(at, &footer, &json).map_err(FormatError::write(&path))
     }
 
-    fn write(&mut self, end: u64, crc: u32, footer: &[u8], json: &[u8]) -> io::Result<()> {
+    fn write(&mut self, (end, crc): (u64, u32), footer: &[u8], json: &[u8]) -> io::Result<()> {
         let mut payload = Vec::with_capacity(16 + footer.len() + json.len() / 4);
         payload.extend(end.to_le_bytes());
         payload.extend(crc.to_le_bytes());
@@ -170,59 +209,128 @@ impl Journal {
         frame.extend(payload);
         self.file.file.as_ref().write_all(&frame)?;
         self.bytes += frame.len() as u64;
-        self.file.file.sync_data()
+        Ok(())
     }
+}
+
+/// Rows of a frame.
+#[derive(Clone, Copy, Default)]
+struct Rows<'a> {
+    stacks: &'a [SharedStack],
+    bare_stacks: &'a [BareStack],
+    locks: &'a [LockRow],
+    tasks: &'a [TaskRow],
 }
 
 fn length(bytes: &[u8]) -> io::Result<u32> {
     u32::try_from(bytes.len()).map_err(io::Error::other)
 }
 
-/// Decodes the checkpoints of a journal up to the first incomplete or damaged one. Accepts any bytes.
-pub(crate) fn checkpoints(journal: &[u8]) -> Vec<Checkpoint> {
-    let (mut all, mut lists) = (Vec::new(), Vec::new());
-    let Some(mut rest) = journal.strip_prefix(MAGIC) else { return all };
-    while let Some((checkpoint, remaining)) = first_frame(rest, &mut lists) {
-        all.push(checkpoint);
-        rest = remaining;
+/// A journal that is read, checkpoint by checkpoint, up to the first incomplete or damaged one. Accepts any bytes.
+pub(crate) struct JournalReader<R> {
+    path: PathBuf,
+    /// `None` after the end.
+    input: Option<R>,
+    /// Bytes that were not read.
+    left: u64,
+}
+
+impl<'a> JournalReader<BufReader<&'a File>> {
+    /// Reads an open file.
+    pub(crate) fn open(path: &Path, file: &'a File) -> Result<Self, FormatError> {
+        let bytes = file.metadata().map_err(FormatError::io(path))?.len();
+        Ok(Self::new(path, BufReader::new(file), bytes))
     }
-    all
 }
 
-/// Decodes a checkpoint. `lists` has the lists of frames of earlier ones, and gets those of this one.
-fn first_frame<'a>(bytes: &'a [u8], lists: &mut Vec<Arc<[Frame]>>) -> Option<(Checkpoint, &'a [u8])> {
-    let (length, rest) = take_u32(bytes)?;
-    let (crc, rest) = take_u32(rest)?;
-    let (payload, rest) = rest.split_at_checked(length as usize)?;
-    (crc32fast::hash(payload) == crc).then_some(())?;
-    Some((checkpoint(payload, lists)?, rest))
-}
+impl<R: Read> JournalReader<R> {
+    fn new(path: &Path, mut input: R, bytes: u64) -> Self {
+        let mut magic = [0; MAGIC.len()];
+        let is_journal = input.read_exact(&mut magic).is_ok() && magic == *MAGIC;
+        Self { path: path.to_owned(), input: is_journal.then_some(input), left: bytes.saturating_sub(8) }
+    }
 
-fn checkpoint(payload: &[u8], lists: &mut Vec<Arc<[Frame]>>) -> Option<Checkpoint> {
-    let (end, rest) = payload.split_first_chunk()?;
-    let (crc, rest) = take_u32(rest)?;
-    let (length, rest) = take_u32(rest)?;
-    let (footer, compressed) = rest.split_at_checked(length as usize)?;
-    let row_groups = match footer.len().checked_sub(FOOTER_END) {
-        Some(metadata) => {
-            ParquetMetaDataReader::decode_metadata(&footer[..metadata]).ok()?.row_groups().to_vec()
+    /// Returns the next checkpoint; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint is larger than any that is written.
+    pub(crate) fn next(&mut self) -> Result<Option<Checkpoint>, FormatError> {
+        let checkpoint = self.payload()?.map_or(Ok(None), |payload| self.checkpoint(&payload))?;
+        if checkpoint.is_none() {
+            self.input = None;
         }
-        None => Vec::new(),
-    };
-    let part: JsonPart<'_> = serde_json::from_slice(&zstd::decode_all(compressed).ok()?).ok()?;
-    lists.extend(part.frames.into_iter().map(|list| Arc::from(list.into_owned())));
-    let stack = |(id, numbers): (StackId, Vec<u32>)| {
-        let list = |number: u32| lists.get(number as usize).cloned();
-        Some(SharedStack { id, frames: numbers.into_iter().map(list).collect::<Option<_>>()? })
-    };
-    let side = SideRows {
-        stacks: part.stacks.into_iter().map(stack).collect::<Option<_>>()?,
-        bare_stacks: part.bare_stacks.into_owned(),
-        locks: part.locks.into_owned(),
-        tasks: part.tasks.into_owned(),
-    };
-    let info = part.info.into_owned();
-    Some(Checkpoint { end: u64::from_le_bytes(*end), crc, row_groups, info, side })
+        Ok(checkpoint)
+    }
+
+    /// Reads a frame.
+    fn payload(&mut self) -> Result<Option<Vec<u8>>, FormatError> {
+        let Some(input) = &mut self.input else { return Ok(None) };
+        let mut header = [0; 8];
+        if input.read_exact(&mut header).is_err() {
+            return Ok(None);
+        }
+        let Some((length, crc)) = take_u32(&header).zip(take_u32(&header[4..])) else { return Ok(None) };
+        let length = u64::from(length.0);
+        self.left = self.left.saturating_sub(8);
+        if length > self.left {
+            return Ok(None);
+        }
+        if length > MAX_PAYLOAD {
+            return Err(FormatError::excess(&self.path, format!("a checkpoint has {length} bytes")));
+        }
+        self.left -= length;
+        let mut payload = vec![0; length as usize];
+        let is_whole = input.read_exact(&mut payload).is_ok() && crc32fast::hash(&payload) == crc.0;
+        Ok(is_whole.then_some(payload))
+    }
+
+    fn checkpoint(&self, payload: &[u8]) -> Result<Option<Checkpoint>, FormatError> {
+        let parts = || {
+            let (end, rest) = payload.split_first_chunk()?;
+            let (crc, rest) = take_u32(rest)?;
+            let (length, rest) = take_u32(rest)?;
+            let (footer, compressed) = rest.split_at_checked(length as usize)?;
+            Some((u64::from_le_bytes(*end), crc, footer, compressed))
+        };
+        let Some((end, crc, footer, compressed)) = parts() else { return Ok(None) };
+        let row_groups = match footer.len().checked_sub(FOOTER_END) {
+            Some(metadata) => decode_footer(&self.path, &footer[..metadata])?.row_groups().to_vec(),
+            None => Vec::new(),
+        };
+        let Some(json) = self.decompressed(compressed)? else { return Ok(None) };
+        let Ok(part) = serde_json::from_slice::<JsonPart<'_>>(&json) else { return Ok(None) };
+        let rows = NewRows {
+            lists: part.frames.into_iter().map(|list| Arc::from(list.into_owned())).collect(),
+            stacks: part.stacks,
+            bare_stacks: part.bare_stacks.into_owned(),
+            locks: part.locks.into_owned(),
+            tasks: part.tasks.into_owned(),
+        };
+        Ok(Some(Checkpoint { end, crc, row_groups, info: part.info.into_owned(), rows }))
+    }
+
+    /// Decompresses JSON, no more than is ever written.
+    fn decompressed(&self, compressed: &[u8]) -> Result<Option<Vec<u8>>, FormatError> {
+        let most = (compressed.len() as u64).saturating_mul(MAX_JSON_PER_BYTE).max(MAX_JSON);
+        let mut json = Vec::new();
+        let decoder = zstd::Decoder::with_buffer(compressed);
+        let read = decoder.and_then(|decoder| decoder.take(most + 1).read_to_end(&mut json));
+        if read.is_err() {
+            return Ok(None);
+        }
+        let objects = json.iter().filter(|byte| **byte == b'{').count();
+        if json.len() as u64 > most || objects > json.len() / MIN_OBJECT {
+            let (path, bytes) = (&self.path, compressed.len());
+            return Err(FormatError::excess(
+                path,
+                format!(
+                    "{bytes} bytes of a checkpoint are more than {most} bytes of JSON, or {objects} objects"
+                ),
+            ));
+        }
+        Ok(Some(json))
+    }
 }
 
 fn take_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -295,13 +403,37 @@ mod tests {
         (fs::read(journal_path(&events)).unwrap(), first)
     }
 
+    fn checkpoints(journal: &[u8]) -> Vec<Checkpoint> {
+        let mut reader = JournalReader::new(Path::new("j"), journal, journal.len() as u64);
+        std::iter::from_fn(|| reader.next().unwrap()).collect()
+    }
+
     #[test]
     fn checkpoints_come_back_as_they_were_added() {
         let read = checkpoints(&journal().0);
         let ends: Vec<_> = read.iter().map(|checkpoint| (checkpoint.end, checkpoint.crc)).collect();
         assert_eq!(ends, [(4, 11), (9, 12)]);
-        assert_eq!([&read[0].side, &read[1].side], [&side(&lists()), &later(&lists())]);
         assert_eq!(read[1].info.trace_id, "ab");
+        let (lists, first) = (lists(), side(&lists()));
+        let SideRows { bare_stacks, locks, tasks, .. } = first;
+        let stacks = vec![(StackId(4), vec![0, 1, 0])];
+        assert_eq!(read[0].rows, NewRows { lists: lists.to_vec(), stacks, bare_stacks, locks, tasks });
+        assert_eq!((&*read[1].rows.lists, &*read[1].rows.stacks), (&[][..], &[(StackId(6), vec![1])][..]));
+    }
+
+    #[test]
+    fn a_checkpoint_of_many_rows_has_its_row_groups_in_the_last_frame() {
+        let folder = tempfile::tempdir().unwrap();
+        let events = folder.path().join("t.parquet");
+        let files = RecordingFiles::create(&events, &OutputOptions::default()).unwrap();
+        let RecordingFiles::Regular(files) = files else { panic!("not regular files") };
+        let mut journal = Journal::start(files.journal).unwrap();
+        let count = 2 * MAX_ROWS as i32 + 1;
+        let locks = (0..count).map(|id| LockRow::new(LockId(id), LockKind::Mutex)).collect();
+        journal.add(9, 12, &[], &RunInfo::default(), &SideRows { locks, ..SideRows::default() }).unwrap();
+        let read = checkpoints(&fs::read(journal_path(&events)).unwrap());
+        let sizes: Vec<_> = read.iter().map(|read| (read.end, read.rows.locks.len())).collect();
+        assert_eq!(sizes, [(0, MAX_ROWS), (0, MAX_ROWS), (0, 1), (9, 0)]);
     }
 
     #[test]

@@ -63,6 +63,10 @@ pub mod running;
 #[cfg(feature = "std")]
 pub mod schema;
 #[cfg(feature = "std")]
+mod side_tables;
+#[cfg(feature = "std")]
+mod stack_table;
+#[cfg(feature = "std")]
 pub mod syscall;
 #[cfg(feature = "std")]
 pub mod tables;

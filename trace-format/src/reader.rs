@@ -22,11 +22,15 @@ use crate::{
     event::{Event, EventKind},
     field::{Source, TableRow, text_bytes},
     footer,
-    gate::{batches::BatchReader, file::TraceFile},
+    gate::{
+        batches::BatchReader,
+        file::{TraceFile, decode_footer},
+    },
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
     schema::{self, Column, FRAME},
-    tables::{LockRow, SideTables, Stack, StackCounts, TaskRow},
+    side_tables::SideTables,
+    tables::{LockRow, Stack, StackCounts, TaskRow},
 };
 
 mod batch;
@@ -34,6 +38,7 @@ mod checks;
 mod shared;
 
 pub use crate::event::Batch;
+pub(crate) use crate::gate::panics::catch_panics;
 pub use crate::gate::panics::error_of_panic;
 pub use batch::BatchRow;
 
@@ -94,13 +99,11 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace that is being recorded: the events with this footer, and side tables in memory.
-    pub(crate) fn running(
-        file: TraceFile,
-        footer: ParquetMetaData,
-        info: RunInfo,
-    ) -> Result<Self, FormatError> {
+    /// A trace without a footer in its file: the events of this footer, and no side tables. Locks in memory that processes share are read as they
+    /// are recorded: a lock for each process.
+    pub(crate) fn unfinished(file: TraceFile, footer: &[u8], info: RunInfo) -> Result<Self, FormatError> {
         let path = file.path();
+        let footer = decode_footer(path, footer.get(..footer.len().saturating_sub(8)).unwrap_or_default())?;
         file.check_count("events", footer.file_metadata().num_rows(), EVENTS_PER_BYTE)?;
         let metadata = checks::with_types(path, Arc::new(footer))?;
         let (paths, shared, events_read) = (TracePaths::of(path), SharedLocks::default(), Arc::default());
@@ -111,11 +114,6 @@ impl Trace {
     pub(crate) fn with_side_tables(self, side: SideTables) -> Self {
         let shared = SharedLocks::of(&side.locks);
         Self { side: Some(Box::new(side)), shared, ..self }
-    }
-
-    /// Reads locks in shared memory as they are recorded: a lock for each process.
-    pub(crate) fn with_recorded_ids(self) -> Self {
-        Self { shared: SharedLocks::default(), ..self }
     }
 
     /// Returns information about the recording.
@@ -233,7 +231,7 @@ impl Trace {
     /// Reads all stacks, in id order.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
         if let Some(side) = &self.side {
-            return Ok(side.stacks.clone());
+            return Ok(side.stacks.iter().collect());
         }
         self.side_rows(&self.paths.stacks, |stack: &Stack| stack.id.0)
     }
@@ -242,7 +240,7 @@ impl Trace {
     pub fn stack_counts(&self) -> Result<StackCounts, FormatError> {
         let mut counts = StackCounts::default();
         if let Some(side) = &self.side {
-            side.stacks.iter().for_each(|stack| counts.add(stack));
+            side.stacks.iter().for_each(|stack| counts.add(&stack));
             return Ok(counts);
         }
         let is_function = |parts: &[String]| parts.last().is_some_and(|name| name == "symbol");

@@ -7,7 +7,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read as _},
+    io::{self, Read as _, Seek as _},
     os::unix::fs::FileExt as _,
     path::Path,
 };
@@ -17,16 +17,16 @@ use parquet::file::metadata::RowGroupMetaData;
 use crate::{
     FormatError,
     columns::EventColumns,
-    event::{LockId, StackId, TaskId},
+    event::StackId,
     field::TableRow,
     footer,
-    gate::file::check_complete,
-    journal::{self, Checkpoint, SideRows},
+    gate::file::{TraceFile, check_complete},
+    journal::{JournalReader, SideRows},
     output::{OutputOptions, recording::UnfinishedFiles},
     paths::{TracePaths, journal_path},
-    reader::Trace,
+    reader::{Trace, catch_panics},
     run_info::RunInfo,
-    tables::{BareStack, LockRow, SharedStack, SideTables, Stack, TaskRow},
+    side_tables::SideTables,
     writer::{continued::Continued, write_table},
 };
 
@@ -74,19 +74,19 @@ pub fn recover(
 ) -> Result<Recovery, FormatError> {
     let Some(files) = UnfinishedFiles::open(path, options)? else { return Err(without_journal(path)) };
     let file = files.events.file.as_ref();
-    let io = FormatError::io(path);
-    let mut journal = Vec::new();
-    let read = files.journal.file.as_ref().read_to_end(&mut journal);
-    read.map_err(FormatError::io(files.journal.path()))?;
-    let size = file.metadata().map_err(&io)?.len();
-    let intact = Intact::read(&journal, file, STOP_REASON).map_err(&io)?;
+    let facts = TraceFile::of(path, file)?;
+    let size = facts.bytes;
+    let intact = Intact::read((files.journal.path(), &files.journal.file), (&facts, file), STOP_REASON)?;
     let Intact { mut row_groups, mut end, mut info, mut tables } =
         intact.ok_or_else(|| nothing_to_recover(path))?;
-    let mut rest = SideRows::default();
     if let Some(backlog) = files.backlog.as_ref() {
         let mut continued = Continued::start(path, &files.events.file, end)?;
         let events = info.events;
-        rest = compose(&backlog.file, events, &mut info, &mut |rows| continued.push(rows))?;
+        let mut push = |rows: &EventColumns| continued.push(rows);
+        let composed =
+            catch_panics(backlog.path(), || Ok(compose(&backlog.file, events, &mut info, &mut push)));
+        let failed = |source| FormatError::parquet(backlog.path(), "cannot decode the backlog", source);
+        tables.add_backlog(composed.map_err(failed)??);
         let (groups, rows, behind) = continued.finish()?;
         row_groups.extend(groups);
         (info.events, end) = (events + rows, behind);
@@ -96,28 +96,19 @@ pub fn recover(
     }
     let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?))
         .map_err(|source| FormatError::parquet(path, "cannot encode the footer", source))?;
+    drop(row_groups);
+    let trace = Trace::unfinished(TraceFile::of(path, file)?, &footer, info.clone())?;
+    let last_ns = complete(&mut tables, &trace)?;
+    write(&tables, &files, &TracePaths::of(path), &info)?;
     finish_events(file, end, &footer).map_err(FormatError::write(path))?;
-
-    // Names were found only while it was recorded.
-    rest.locks.retain(|lock| lock.id.0 as usize >= tables.locks.len());
-    let has_frames =
-        |id: StackId| tables.stacks.get(id.0 as usize).is_some_and(|known| !known.frames.is_empty());
-    rest.bare_stacks.retain(|stack| !has_frames(stack.id));
-    put_all(&mut tables, rest);
-    let paths = TracePaths::of(path);
-    write(&tables, &files, &paths, &info)?;
-    let last_ns = complete(&mut tables, &Trace::open(path)?.with_recorded_ids())?;
-    write(&tables, &files, &paths, &info)?;
     files.journal.remove()?;
     if let Some(backlog) = &files.backlog {
         backlog.remove()?;
     }
-    let bare = |stack: &&Stack| stack.frames.iter().all(|frame| frame.module.is_none());
-    let bare = tables.stacks.iter().filter(bare).count();
     Ok(Recovery {
         events: info.events,
         cut_bytes: size.saturating_sub(end),
-        bare_stacks: bare as u64,
+        bare_stacks: tables.stacks.count_bare() as u64,
         last_ns,
         info,
     })
@@ -148,39 +139,60 @@ pub(crate) struct Intact {
 }
 
 impl Intact {
-    /// Reads the checkpoints whose part of the events file is intact. `None` if there are none.
-    pub(crate) fn read(journal: &[u8], events: &File, stop_reason: &str) -> io::Result<Option<Self>> {
-        let mut checkpoints = journal::checkpoints(journal);
-        checkpoints.truncate(count_intact(events, &checkpoints)?);
-        let Some(last) = checkpoints.last() else { return Ok(None) };
-        let row_groups: Vec<RowGroupMetaData> =
-            checkpoints.iter().flat_map(|checkpoint| checkpoint.row_groups.iter().cloned()).collect();
-        let (end, info) = (last.end, last.info.unfinished(footer::rows(&row_groups), stop_reason));
-        let mut tables = SideTables::default();
-        checkpoints.into_iter().for_each(|checkpoint| put_all(&mut tables, checkpoint.side));
-        Ok(Some(Self { row_groups, end, info, tables }))
+    /// Reads the checkpoints whose part of the events file is intact, by its checksum. A checkpoint that was read before ends the journal: its row
+    /// groups do not lie behind those before. `None` if there are none.
+    pub(crate) fn read(
+        (journal_path, journal): (&Path, &File),
+        (facts, mut events): (&TraceFile, &File),
+        stop_reason: &str,
+    ) -> Result<Option<Self>, FormatError> {
+        let io = FormatError::io(facts.path());
+        events.rewind().map_err(&io)?;
+        let mut journal = JournalReader::open(journal_path, journal)?;
+        let mut checksum = Checksum::default();
+        let (mut row_groups, mut last, mut tables) = (Vec::new(), None, SideTables::default());
+        while let Some(checkpoint) = journal.next()? {
+            let before = checksum.bytes;
+            let is_intact = checkpoint.end >= before
+                && checksum.read(events, checkpoint.end).map_err(&io)?
+                && checksum.hasher.clone().finalize() == checkpoint.crc
+                && facts.check_row_groups(&checkpoint.row_groups, before..checkpoint.end).is_ok();
+            if !is_intact {
+                break;
+            }
+            row_groups.extend(checkpoint.row_groups);
+            tables.add(checkpoint.rows);
+            last = Some((checkpoint.end, checkpoint.info));
+        }
+        Ok(last.map(|(end, info)| {
+            let info = info.unfinished(footer::rows(&row_groups), stop_reason);
+            Self { row_groups, end, info, tables }
+        }))
     }
 }
 
-/// Counts the checkpoints whose part of the events file is intact, by its checksum.
-fn count_intact(mut file: &File, checkpoints: &[Checkpoint]) -> io::Result<usize> {
-    let mut buffer = vec![0; 1 << 20];
-    let (mut hasher, mut offset) = (crc32fast::Hasher::new(), 0);
-    for (index, checkpoint) in checkpoints.iter().enumerate() {
-        while offset < checkpoint.end {
-            let max = usize::try_from(checkpoint.end - offset).unwrap_or(usize::MAX).min(buffer.len());
+/// The CRC-32 of the first bytes of a file.
+#[derive(Default)]
+struct Checksum {
+    hasher: crc32fast::Hasher,
+    bytes: u64,
+}
+
+impl Checksum {
+    /// Reads on up to `end`. Returns `false` if the file ends before.
+    fn read(&mut self, mut file: &File, end: u64) -> io::Result<bool> {
+        let mut buffer = vec![0; 1 << 20];
+        while self.bytes < end {
+            let max = usize::try_from(end - self.bytes).unwrap_or(usize::MAX).min(buffer.len());
             let read = file.read(&mut buffer[..max])?;
             if read == 0 {
-                return Ok(index);
+                return Ok(false);
             }
-            hasher.update(&buffer[..read]);
-            offset += read as u64;
+            self.hasher.update(&buffer[..read]);
+            self.bytes += read as u64;
         }
-        if hasher.clone().finalize() != checkpoint.crc {
-            return Ok(index);
-        }
+        Ok(true)
     }
-    Ok(checkpoints.len())
 }
 
 /// Cuts the events file at `end` and appends the footer.
@@ -190,44 +202,24 @@ fn finish_events(file: &File, end: u64, footer: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Adds new rows, and replaces older ones.
-fn put_all(tables: &mut SideTables, side: SideRows) {
-    let stacks = side.bare_stacks.iter().map(BareStack::to_stack);
-    for stack in stacks.chain(side.stacks.iter().map(SharedStack::to_stack)) {
-        let id = stack.id.0;
-        put(&mut tables.stacks, id, stack, bare_stack);
-    }
-    for lock in side.locks {
-        // New locks are journaled in id order, so there is no gap to fill.
-        let id = lock.id.0;
-        put(&mut tables.locks, id, lock.clone(), |id| LockRow { id: LockId(id), ..lock.clone() });
-    }
-    for task in side.tasks {
-        let id = task.id.0;
-        put(&mut tables.tasks, id, task.clone(), |id| TaskRow { id: TaskId(id), ..task.clone() });
-    }
-}
-
 /// Fills in what only the events know: the last time of each lock, and stacks that were not journaled. Returns the time of
 /// the last event.
 pub(crate) fn complete(tables: &mut SideTables, trace: &Trace) -> Result<Option<i64>, FormatError> {
     let mut last_ns = None;
-    let init = tables.locks.iter().filter_map(|lock| lock.init_stack).map(|stack| stack.0).max();
-    let mut highest = init.unwrap_or(-1);
+    let init = tables.locks.iter().filter_map(|lock| lock.init_stack).max();
+    let mut highest = init.unwrap_or(StackId(-1));
     for batch in trace.events()? {
         for event in batch?.iter() {
             last_ns = last_ns.max(Some(event.ts_ns));
             let stacks = event.stack.into_iter().chain(event.peer_stack);
-            highest = stacks.map(|stack| stack.0).fold(highest, i32::max);
+            highest = stacks.fold(highest, StackId::max);
             let lock = event.lock.and_then(|lock| tables.locks.get_mut(usize::try_from(lock.0).ok()?));
             if let Some(lock) = lock {
                 lock.last_ns = lock.last_ns.max(event.ts_ns);
             }
         }
     }
-    while (tables.stacks.len() as i64) <= i64::from(highest) {
-        tables.stacks.push(bare_stack(tables.stacks.len() as i32));
-    }
+    tables.stacks.extend_to(highest);
     Ok(last_ns)
 }
 
@@ -240,38 +232,16 @@ fn write(
     fn table<T: TableRow>(
         files: &UnfinishedFiles,
         path: &Path,
-        rows: &[T],
+        rows: impl Iterator<Item = T>,
         trace_id: &str,
     ) -> Result<(), FormatError> {
         let file = files.side_table(path)?;
         write_table(path, file.file(), trace_id, rows)?;
         Ok(file.finish()?)
     }
-    table(files, &paths.stacks, &tables.stacks, &info.trace_id)?;
-    table(files, &paths.locks, &tables.locks, &info.trace_id)?;
-    table(files, &paths.tasks, &tables.tasks, &info.trace_id)
-}
-
-fn bare_stack(id: i32) -> Stack {
-    Stack { id: StackId(id), frames: Vec::new() }
-}
-
-/// Maximum number of placeholder rows before a journaled row. Stacks are symbolized out of order, but not by this much.
-const MAX_PLACEHOLDERS: usize = 1 << 22;
-
-/// Stores a row at the index of its id, and fills a gap before it with placeholders.
-fn put<T>(rows: &mut Vec<T>, id: i32, row: T, placeholder: impl Fn(i32) -> T) {
-    let Ok(index) = usize::try_from(id) else { return };
-    if index > rows.len() + MAX_PLACEHOLDERS {
-        return;
-    }
-    while rows.len() < index {
-        rows.push(placeholder(rows.len() as i32));
-    }
-    match rows.get_mut(index) {
-        Some(old) => *old = row,
-        None => rows.push(row),
-    }
+    table(files, &paths.stacks, tables.stacks.iter(), &info.trace_id)?;
+    table(files, &paths.locks, tables.locks.iter().cloned(), &info.trace_id)?;
+    table(files, &paths.tasks, tables.tasks.iter().cloned(), &info.trace_id)
 }
 
 #[cfg(test)]

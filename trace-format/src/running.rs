@@ -1,6 +1,6 @@
 //! Reads a trace while it is being recorded: the row groups up to the last checkpoint of its journal. Nothing is written.
 
-use std::{fs, fs::File, io::ErrorKind, path::Path};
+use std::{fs::File, io::ErrorKind, path::Path};
 
 use rustix::{
     fs::{FlockOperation, flock},
@@ -9,7 +9,7 @@ use rustix::{
 
 use crate::{
     FormatError, footer,
-    gate::file::{TraceFile, decode_footer},
+    gate::file::TraceFile,
     paths::journal_path,
     reader::Trace,
     recover::{Intact, complete},
@@ -41,21 +41,21 @@ fn is_being_recorded(path: &Path) -> bool {
 
 fn open_running(path: &Path) -> Result<Trace, FormatError> {
     let too_early = || FormatError::BeingRecorded { path: path.to_owned() };
-    let journal = match fs::read(journal_path(path)) {
+    let journal_path = journal_path(path);
+    let (_, journal) = match TraceFile::open(&journal_path) {
         // The recording has ended meanwhile.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Trace::open(path),
-        journal => journal.map_err(FormatError::io(&journal_path(path)))?,
+        Err(FormatError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            return Trace::open(path);
+        }
+        opened => opened?,
     };
     let (facts, events) = TraceFile::open(path)?;
-    let intact = Intact::read(&journal, &events, RUNNING).map_err(FormatError::io(path))?;
+    let intact = Intact::read((&journal_path, &journal), (&facts, &events), RUNNING)?;
     let intact = intact.filter(|intact| !intact.row_groups.is_empty());
     let Intact { row_groups, info, mut tables, .. } = intact.ok_or_else(too_early)?;
     let failed = |source| FormatError::parquet(path, "cannot read the journal", source);
     let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?)).map_err(failed)?;
-    // Behind the metadata are its length and the magic word.
-    let metadata = decode_footer(path, footer.get(..footer.len().saturating_sub(8)).unwrap_or_default())?;
-    facts.check_row_groups(metadata.row_groups(), facts.bytes)?;
-    let trace = Trace::running(facts, metadata, info)?;
+    let trace = Trace::unfinished(facts, &footer, info)?;
     complete(&mut tables, &trace)?;
     Ok(trace.with_side_tables(tables))
 }

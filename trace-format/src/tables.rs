@@ -281,17 +281,6 @@ impl TaskRow {
     }
 }
 
-/// All rows of the side tables.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SideTables {
-    /// In id order.
-    pub(crate) stacks: Vec<Stack>,
-    /// In id order.
-    pub(crate) locks: Vec<LockRow>,
-    /// In id order.
-    pub(crate) tasks: Vec<TaskRow>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -180,9 +180,20 @@ impl TraceWriter {
     ///
     /// Sets `info.table`, `info.format` and `info.events`.
     pub fn finish(
-        mut self,
+        self,
         info: &RunInfo,
         stacks: &[Stack],
+        locks: &[LockRow],
+        tasks: &[TaskRow],
+    ) -> Result<TraceSize, FormatError> {
+        self.finish_with(info, stacks.iter().cloned(), locks, tasks)
+    }
+
+    /// Finishes the trace as [`finish`](Self::finish) does, with stacks that are made one after the other.
+    pub fn finish_with(
+        mut self,
+        info: &RunInfo,
+        stacks: impl Iterator<Item = Stack> + Clone,
         locks: &[LockRow],
         tasks: &[TaskRow],
     ) -> Result<TraceSize, FormatError> {
@@ -215,9 +226,9 @@ impl TraceWriter {
             }
         };
         let write_side = |files: &RegularFiles| -> Result<u64, FormatError> {
-            Ok(write_side_table(&files.stacks, &info.trace_id, stacks)?
-                + write_side_table(&files.locks, &info.trace_id, locks)?
-                + write_side_table(&files.tasks, &info.trace_id, tasks)?)
+            Ok(write_side_table(&files.stacks, &info.trace_id, stacks.clone())?
+                + write_side_table(&files.locks, &info.trace_id, locks.iter().cloned())?
+                + write_side_table(&files.tasks, &info.trace_id, tasks.iter().cloned())?)
         };
         let tables = write_side(&files).or_else(|error| {
             files.reserve.take().ok_or(error)?;

@@ -90,6 +90,8 @@ pub(crate) struct MergeStats {
     pub late: u64,
 }
 
+/// Maximum number of sessions, or of processes, that were given a number and never recorded anything.
+const MAX_SKIPPED: usize = 1 << 16;
 /// The maximum time for which a thread in the middle of a record holds others back, and a thread of another user than klock's.
 /// Records that would be held back for longer are composed after the end of the recording.
 const MAX_AWAITED_NS: u64 = 2_000_000_000;
@@ -124,6 +126,31 @@ impl Merger {
                 free: Vec::new(),
             },
         }
+    }
+
+    /// Returns whether the indices of a merger that was read from a file are in range, and its sums are right.
+    pub(crate) fn is_valid(&self) -> bool {
+        let mut ids: Vec<u32> = self.next.iter().map(|Reverse((_, id))| *id).collect();
+        ids.sort_unstable();
+        let has_chunk =
+            |id: &u32| self.streams.get(*id as usize).is_some_and(|stream| !stream.chunks.is_empty());
+        let left = |stream: &Stream| {
+            let units = |chunk: &Chunk| if let Chunk::Units(units) = chunk { units.len() } else { 0 };
+            let is_in = stream.next <= stream.chunks.front().map_or(0, units);
+            is_in.then(|| stream.chunks.iter().map(units).sum::<usize>() - stream.next)
+        };
+        ids.windows(2).all(|pair| pair[0] < pair[1])
+            && ids.iter().all(has_chunk)
+            && self.streams.iter().map(left).sum::<Option<usize>>() == Some(self.state.pending)
+    }
+
+    /// Returns whether the sessions and processes of a batch that was read from a file continue the numbers of those before: they are dense.
+    pub(crate) fn is_next(&self, batch: &Batch) -> bool {
+        let most = self.streams.len() + batch.chunks.len() + MAX_SKIPPED;
+        batch.chunks.iter().all(|(id, chunk)| {
+            let image = if let Chunk::Start(session) = chunk { session.image.id } else { 0 };
+            (*id.max(&image) as usize) < most
+        })
     }
 
     /// Adds a batch. Batches come in the order in which they were drained.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trace_format::{SharedStack, SideRows, Stack};
+use trace_format::{SharedStack, SideRows};
 
 use super::{STEPS, Session, kernel::KernelSide, start::MAPPINGS_TIMEOUT};
 use crate::{
@@ -80,13 +80,13 @@ impl Session<'_> {
         let Composer { locks, tasks, .. } = pipeline.composer;
         let (mut locks, tasks) = (locks.into_rows(std::mem::take(&mut resolved.locks)), tasks.into_rows());
         kernel_addresses.replace_locks(&mut locks);
-        let stacks: Vec<Stack> = resolved.stacks.iter().map(SharedStack::to_stack).collect();
         if let Some(mut observer) = observer {
-            let (stacks, locks) = (resolved.stacks, locks.clone());
+            let (stacks, locks) = (resolved.stacks.clone(), locks.clone());
             observer.end(info.clone(), SideRows { stacks, locks, ..SideRows::default() });
         }
         report(RecordPhase::Closing);
-        let written = writer.finish(&info, &stacks, &locks, &tasks)?;
+        let stacks = resolved.stacks.iter().map(SharedStack::to_stack);
+        let written = writer.finish_with(&info, stacks, &locks, &tasks)?;
         Ok(Summary {
             events: written.events,
             lost: info.loss.events(),

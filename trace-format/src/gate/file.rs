@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io,
+    ops::Range,
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
@@ -22,6 +23,8 @@ use crate::FormatError;
 
 /// Bytes at the end of a Parquet file: the length of the footer and the magic word.
 const TAIL: u64 = 8;
+/// Bytes at the start: the magic word.
+const MAGIC_BYTES: u64 = 4;
 /// Maximum number of columns, with groups. The events have 18, and later versions of the format may add some.
 const MAX_COLUMNS: u64 = 256;
 /// Rows that a file of any size may have. Rows that are alike compress to nothing.
@@ -48,14 +51,20 @@ impl TraceFile {
             rustix::io::Errno::NXIO => not_regular(),
             error => io(error.into()),
         })?);
+        Ok((Self::of(path, &file)?, file))
+    }
+
+    /// An open file, which must be a regular one.
+    pub(crate) fn of(path: &Path, file: &File) -> Result<Self, FormatError> {
+        let io = FormatError::io(path);
         let metadata = file.metadata().map_err(&io)?;
         match FileType::from_raw_mode(metadata.mode()) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(io(io::ErrorKind::IsADirectory.into())),
-            _ => return Err(not_regular()),
+            _ => return Err(FormatError::NotRegular { path: path.to_owned() }),
         }
         let (device, inode, bytes) = (metadata.dev(), metadata.ino(), metadata.len());
-        Ok((Self { path: path.to_owned(), device, inode, bytes }, file))
+        Ok(Self { path: path.to_owned(), device, inode, bytes })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -106,7 +115,7 @@ impl TraceFile {
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, start).map_err(&io)?;
         let footer = decode_footer(&self.path, &bytes)?;
-        self.check_row_groups(footer.row_groups(), start)?;
+        self.check_row_groups(footer.row_groups(), MAGIC_BYTES..start)?;
         let rows = footer.row_groups().iter().map(|group| i128::from(group.num_rows())).sum::<i128>();
         if rows != i128::from(footer.file_metadata().num_rows()) {
             let claimed = footer.file_metadata().num_rows();
@@ -116,7 +125,11 @@ impl TraceFile {
     }
 
     /// Checks where column chunks are, how many values they claim and how they are compressed.
-    pub(crate) fn check_row_groups(&self, groups: &[RowGroupMetaData], end: u64) -> Result<(), FormatError> {
+    pub(crate) fn check_row_groups(
+        &self,
+        groups: &[RowGroupMetaData],
+        within: Range<u64>,
+    ) -> Result<(), FormatError> {
         for (index, group) in groups.iter().enumerate() {
             let excess = |detail: String| Err(self.excess(format!("row group {index}: {detail}")));
             if group.num_rows() < 0 {
@@ -131,9 +144,10 @@ impl TraceFile {
                 let (Ok(start), Ok(length)) = range else {
                     return excess(format!("column {column} starts at {start}"));
                 };
-                if start < 4 || start.checked_add(length).is_none_or(|behind| behind > end) {
+                if start < within.start || start.checked_add(length).is_none_or(|behind| behind > within.end)
+                {
                     return excess(format!(
-                        "column {column} has bytes {start} to {start} + {length}, of {end}"
+                        "column {column} has {length} bytes at {start}, outside of {within:?}"
                     ));
                 }
                 let is_list = chunk.column_descr().max_rep_level() > 0;

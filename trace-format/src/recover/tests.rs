@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    event::{Event, EventKind, TaskId},
+    event::{Event, EventKind, LockId, TaskId},
     paths::backlog_path,
-    tables::{Frame, LockKind},
+    tables::{BareStack, Frame, LockKind, LockRow, SharedStack, TaskRow},
     writer::TraceWriter,
 };
 
@@ -188,8 +188,9 @@ fn damaged_events_end_the_trace_at_the_checkpoint_before() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     killed(&path, 3);
-    let ends: Vec<u64> =
-        journal::checkpoints(&fs::read(journal_path(&path)).unwrap()).iter().map(|c| c.end).collect();
+    let file = File::open(journal_path(&path)).unwrap();
+    let mut journal = JournalReader::open(&path, &file).unwrap();
+    let ends: Vec<u64> = std::iter::from_fn(|| journal.next().unwrap()).map(|read| read.end).collect();
     let mut bytes = fs::read(&path).unwrap();
     bytes[ends[1] as usize + 3] ^= 1;
     fs::write(&path, bytes).unwrap();

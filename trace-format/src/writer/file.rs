@@ -24,6 +24,9 @@ use crate::{
     schema,
 };
 
+/// Rows of a side table that are encoded at once.
+const BATCH_ROWS: usize = 8 * 1024;
+
 /// A file, with the size and the CRC-32 of what was written.
 #[derive(Debug)]
 pub(super) struct CountingFile {
@@ -130,7 +133,7 @@ pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> For
 pub(super) fn write_side_table<T: TableRow>(
     file: &NamedFile,
     trace_id: &str,
-    rows: &[T],
+    rows: impl Iterator<Item = T>,
 ) -> Result<u64, FormatError> {
     // An attempt on a full disk may have left something.
     file.file.set_len(0).map_err(FormatError::write(file.path()))?;
@@ -138,12 +141,12 @@ pub(super) fn write_side_table<T: TableRow>(
     write_table(file.path(), Arc::clone(&file.file), trace_id, rows)
 }
 
-/// Writes the rows of a side table into an empty file and returns its size in bytes.
+/// Writes the rows of a side table into an empty file and returns its size in bytes. Has some rows in memory at a time.
 pub(crate) fn write_table<T: TableRow>(
     path: &Path,
     file: Arc<File>,
     trace_id: &str,
-    rows: &[T],
+    mut rows: impl Iterator<Item = T>,
 ) -> Result<u64, FormatError> {
     let info =
         SidecarInfo { format: Version::default(), table: T::TABLE.to_owned(), trace_id: trace_id.to_owned() };
@@ -151,9 +154,15 @@ pub(crate) fn write_table<T: TableRow>(
     let (file, schema) = (CountingFile::new(file), schema::arrow_schema(T::COLUMNS));
     let mut writer = ArrowWriter::try_new_with_options(file, schema, options.with_skip_arrow_metadata(true))
         .map_err(|source| cannot_write(path, "the header", source))?;
-    writer
-        .write(&schema::record_batch(T::COLUMNS, T::encode(rows.iter())))
-        .map_err(|source| cannot_write(path, "a batch", source))?;
+    loop {
+        let batch: Vec<T> = rows.by_ref().take(BATCH_ROWS).collect();
+        writer
+            .write(&schema::record_batch(T::COLUMNS, T::encode(batch.iter())))
+            .map_err(|source| cannot_write(path, "a batch", source))?;
+        if batch.len() < BATCH_ROWS {
+            break;
+        }
+    }
     writer.append_key_value_metadata(footer::entry(path, &info)?);
     // Not `into_inner`, which turns I/O errors into text.
     writer.finish().map_err(|source| cannot_write(path, "the footer", source))?;

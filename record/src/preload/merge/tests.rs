@@ -52,6 +52,40 @@ fn emitted(merger: &mut Merger, bound_ns: u64) -> Vec<u64> {
 }
 
 #[test]
+fn a_merger_whose_indices_are_out_of_range_is_not_valid() {
+    let valid = || {
+        let mut merger = merger();
+        let chunks = vec![(0, start(0)), (0, units(&[10, 30, 50])), (1, start(0)), (1, units(&[20]))];
+        merger.add_batch(batch(100, chunks, &[]));
+        merger.emit(15, &mut usize::MAX.clone(), |_, _, _| {});
+        merger
+    };
+    assert!(valid().is_valid());
+    let changes: [fn(&mut Merger); 5] = [
+        |merger| merger.next.push(Reverse((1, 2))),
+        |merger| merger.next.push(Reverse((1, 0))),
+        |merger| merger.streams[0].next = 4,
+        |merger| merger.streams[1].chunks.clear(),
+        |merger| merger.state.pending -= 1,
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let mut merger = valid();
+        change(&mut merger);
+        assert!(!merger.is_valid(), "{at}");
+    }
+}
+
+#[test]
+fn a_batch_whose_sessions_are_not_dense_does_not_follow() {
+    let merger = merger();
+    assert!(merger.is_next(&batch(1, vec![(1, start(0)), (0, start(0))], &[])));
+    assert!(!merger.is_next(&batch(1, vec![(u32::MAX, start(0))], &[])));
+    let image = Arc::new(ProcessImage { id: u32::MAX, ..fake::image() });
+    let session = ThreadSession { image, tid: 5, is_seen: true, own_tid: 5, start_ns: 0, comm: [0; 16] };
+    assert!(!merger.is_next(&batch(1, vec![(0, Chunk::Start(session))], &[])));
+}
+
+#[test]
 fn records_of_two_threads_are_emitted_in_the_order_of_time() {
     let mut merger = merger();
     merger.add_batch(batch(

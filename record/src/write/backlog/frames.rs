@@ -28,7 +28,7 @@ const BATCH: u32 = u32::from_ne_bytes(*b"btch");
 const SWITCHES: u32 = u32::from_ne_bytes(*b"swch");
 const HEADER_BYTES: usize = 16;
 /// Maximum bytes of a frame that is read. The drain never makes one as large.
-const MAX_FRAME_BYTES: u64 = 1 << 32;
+const MAX_FRAME_BYTES: u64 = 1 << 28;
 
 /// A batch without its units.
 #[derive(Serialize, Deserialize)]

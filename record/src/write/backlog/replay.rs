@@ -44,12 +44,13 @@ pub fn replay(
     let Some((Restored { rows: before, mut composer, merger, mut switches }, mut frames)) = read() else {
         return Ok(SideRows::default());
     };
-    if before > rows {
+    if before > rows || !merger.is_valid() {
         return Ok(SideRows::default());
     }
     // Stacks get their ids as they are drained.
     while let Some(frame) = frames.next() {
         match frame {
+            Frame::Batch(batch) if !merger.is_next(&batch) => break,
             Frame::Batch(batch) => batch.chunks.iter().for_each(|(id, chunk)| {
                 composer.see(*id, chunk);
             }),
@@ -64,6 +65,9 @@ pub fn replay(
     rest.compose(each)?;
     while let Some(frame) = frames.next() {
         if let Frame::Batch(batch) = frame {
+            if !rest.merger.is_next(&batch) {
+                break;
+            }
             rest.merger.add_batch(batch);
             rest.compose(each)?;
         }

@@ -267,6 +267,32 @@ fn a_snapshot_of_a_later_moment_than_the_trace_is_not_used() {
 }
 
 #[test]
+fn a_batch_whose_numbers_do_not_follow_ends_the_file() {
+    let threads = [Thread { starts_in: 0, steps: vec![vec![(0, 0, false, false)]; 6] }];
+    let recording = Recording::new();
+    let file = Arc::new(tempfile::tempfile().unwrap());
+    let mut backlog = Backlog::new(Some(Arc::clone(&file)));
+    let Recording { composer, merger, .. } = &recording;
+    assert!(backlog.open(&Snapshot { rows: 0, composer, merger, switches: Vec::new() }));
+    let rows = || {
+        let mut count = 0;
+        replay(&file, 0, &mut RunInfo::default(), &mut |rows| {
+            count += rows.len();
+            Ok(())
+        })
+        .unwrap();
+        count
+    };
+    for (batch, _) in drained(&threads) {
+        backlog.add(batch);
+    }
+    let before = rows();
+    assert!(before > 0);
+    backlog.add(Batch { chunks: vec![(u32::MAX, Chunk::WrittenAfter(1))], ..Batch::default() });
+    assert_eq!(rows(), before);
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_given_up_and_what_waits_is_kept() {
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut backlog = Backlog::new(Some(Arc::new(full)));
