@@ -17,6 +17,7 @@ pub mod critical;
 pub mod engine;
 pub mod input;
 pub mod items;
+pub mod links;
 pub mod order;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/support/mod.rs"]

@@ -110,10 +110,10 @@ fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row
 }
 
 /// Predicts what each of these changes alone would gain, from so many events in the middle of a trace.
-pub fn predict_each(
+pub fn predict_each<'a>(
     input: &Input<'_>,
     events: u64,
-    changes: &[Change],
+    changes: impl Iterator<Item = &'a Change>,
 ) -> Result<Vec<Result<Row, AnalyzeError>>, AnalyzeError> {
     let program = whatif::read_middle(input, events)?;
     let baseline = Baseline::new(&program, &[]);
@@ -122,7 +122,7 @@ pub fn predict_each(
         let prediction = baseline.predict(&changes, &locks);
         Ok(Row::new(change.to_string(), &prediction, Vec::new(), (false, false)))
     };
-    Ok(changes.iter().map(row).collect())
+    Ok(changes.map(row).collect())
 }
 
 impl WhatIf {

@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use trace_format::{LockId, Trace};
 
-use super::{Table, beside, gather::Gather, table, trace_column, whatif::Change};
+use super::{Table, beside, gather::Gather, table, trace_column};
 use intervals::{
     input::filter::Filter,
     input::trust::{About, Trust, TrustCounter},
@@ -25,23 +25,24 @@ use output::{
     layout::{self, Paint},
 };
 
+mod facts;
 mod herds;
 mod lock;
 mod parts;
 mod predictions;
-mod rules;
 #[cfg(test)]
 mod tests;
 mod usage;
-mod words;
+mod verdicts;
 
-pub use lock::{Finding, Lock, Row};
+pub use facts::WaitParts;
+pub use lock::{Lock, Row};
 pub use parts::Parts;
 pub use predictions::Prediction;
-pub use rules::{Verdict, WaitParts};
+pub use verdicts::{Finding, Verdict};
 
+use facts::Used;
 use herds::Herds;
-use lock::Used;
 use usage::Usage;
 
 /// The number of locks that are judged if no number is given.
@@ -176,12 +177,14 @@ impl<'a> Gathered<'a> {
                 .collect();
             if predicts {
                 let findings = locks.iter_mut().flat_map(|(_, lock)| &mut lock.findings);
-                let asked = findings.filter_map(|finding| Some((finding.change.clone()?, finding)));
-                let (changes, findings): (Vec<Change>, Vec<&mut Finding>) = asked.unzip();
-                for (finding, prediction) in findings.into_iter().zip(predictions::predict(input, &changes)?)
-                {
-                    finding.prediction = Some(prediction);
-                }
+                let asked: Vec<_> =
+                    findings.filter(|finding| finding.said && finding.change.is_some()).collect();
+                let changes: Vec<_> = asked.iter().filter_map(|finding| finding.change.as_ref()).collect();
+                let predictions = predictions::predict(input, &changes)?;
+                asked
+                    .into_iter()
+                    .zip(predictions)
+                    .for_each(|(finding, found)| finding.prediction = Some(found));
             }
             judged.extend(locks);
         }

@@ -1,12 +1,17 @@
-//! Thundering herds: rows of all locks enter in their order; for each mutex, the wake-ups of condition waits that were in vain leave.
+//! Thundering herds: for each mutex, the wake-ups of condition waits that were in vain.
 //!
 //! A wake-up is in vain if the woken task waits for the same condition variable again before it releases the mutex for anything else. The wait for
 //! the mutex is part of the condition wait, so its time is in no wait for the mutex.
 
+use std::{cell::RefCell, rc::Rc};
+
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, LockKind, TaskId};
 
-use intervals::input::names::Names;
+use intervals::{
+    input::names::Names,
+    links::{LastOfTwo, Mark},
+};
 
 /// A signal or broadcast wakes a herd if it ends this many waits.
 const HERD: u32 = 3;
@@ -45,16 +50,16 @@ struct Waiting {
 }
 
 /// A condition wait that a signal ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Woken {
-    /// The number of the signal.
-    wake: u64,
+    wake: SharedWake,
     condition: LockId,
     mutex: LockId,
+    /// The time from the signal until the task had the mutex.
     ns: i64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Task {
     /// The lock that it released last, and when.
     released: Option<(LockId, i64)>,
@@ -67,38 +72,28 @@ struct Task {
 /// A signal or broadcast.
 #[derive(Debug, Default)]
 struct Wake {
-    /// The places from which it may still be reached.
-    references: u32,
     mutex: Option<LockId>,
     woken: u32,
     vain: Vec<(TaskId, i64)>,
 }
 
-/// The last wake-ups of a condition variable by two tasks, the last one first: task, time and number.
-type LastWakes = [Option<(TaskId, i64, u64)>; 2];
+/// A signal that may still end waits, or whose waits may still be in vain. It counts once nothing refers to it.
+type SharedWake = Rc<RefCell<Wake>>;
 
 /// Finds herds.
 pub(super) struct Finder<'a> {
     is_condition: Box<dyn Fn(LockId) -> bool + 'a>,
     now_ns: i64,
     tasks: FxHashMap<TaskId, Task>,
-    last: FxHashMap<LockId, LastWakes>,
-    wakes: FxHashMap<u64, Wake>,
-    next: u64,
+    /// The last signals of each condition variable.
+    last: FxHashMap<LockId, LastOfTwo<TaskId, SharedWake>>,
     found: FxHashMap<LockId, Herds>,
 }
 
 impl<'a> Finder<'a> {
     fn new(is_condition: Box<dyn Fn(LockId) -> bool + 'a>) -> Self {
-        Self {
-            is_condition,
-            now_ns: i64::MIN,
-            tasks: FxHashMap::default(),
-            last: FxHashMap::default(),
-            wakes: FxHashMap::default(),
-            next: 0,
-            found: FxHashMap::default(),
-        }
+        let (tasks, last, found) = Default::default();
+        Self { is_condition, now_ns: i64::MIN, tasks, last, found }
     }
 
     /// Adds the next row.
@@ -108,18 +103,48 @@ impl<'a> Finder<'a> {
             return self.end();
         }
         let (Some(id), Some(lock)) = (row.task(), row.lock()) else { return };
-        let is_condition = (self.is_condition)(lock);
-        match (row.kind(), is_condition) {
-            (EventKind::Wake, true) => self.wakes_up(id, lock),
-            (EventKind::Wait, true) => self.waits(id, lock),
-            (EventKind::Acquire, true) => self.is_woken(id, lock),
-            (EventKind::Abandon, true) => {
-                self.stays(id);
-                self.tasks.entry(id).or_default().waiting = None;
+        let (now_ns, task) = (self.now_ns, self.tasks.entry(id).or_default());
+        // A task that released the mutex did so for something else than a wait, unless this row is one.
+        let leaving = task.leaving.take();
+        let mut over = None;
+        match (row.kind(), (self.is_condition)(lock)) {
+            (EventKind::Wake, true) => {
+                let signal = Mark { task: id, ns: now_ns, value: SharedWake::default() };
+                let replaced = self.last.entry(lock).or_default().set(signal);
+                replaced.into_iter().for_each(|mark| add(&mut self.found, mark.value));
             }
-            (EventKind::Release, false) => self.releases(id, lock),
-            _ => self.stays(id),
+            (EventKind::Wait, true) => {
+                let released = task.released.filter(|(_, ns)| *ns == now_ns);
+                task.waiting =
+                    released.map(|(mutex, _)| Waiting { condition: lock, since_ns: now_ns, mutex });
+                over = task.woken.take();
+                if let Some((woken, ns)) = &leaving
+                    && (woken.condition, *ns) == (lock, now_ns)
+                {
+                    woken.wake.borrow_mut().vain.push((id, woken.ns));
+                }
+            }
+            (EventKind::Acquire, true) => {
+                over = task.woken.take();
+                let wait = task.waiting.take().filter(|wait| wait.condition == lock);
+                task.woken = wait.and_then(|Waiting { since_ns, mutex, .. }| {
+                    let signal = self.last.get(&lock)?.of_another(&id, since_ns)?;
+                    let mut wake = signal.value.borrow_mut();
+                    wake.woken += 1;
+                    wake.mutex.get_or_insert(mutex);
+                    let (wake, ns) = (Rc::clone(&signal.value), now_ns - signal.ns);
+                    Some(Woken { wake, condition: lock, mutex, ns })
+                });
+            }
+            (EventKind::Abandon, true) => task.waiting = None,
+            (EventKind::Release, false) => {
+                task.released = Some((lock, now_ns));
+                task.leaving = task.woken.take_if(|woken| woken.mutex == lock).map(|woken| (woken, now_ns));
+            }
+            _ => {}
         }
+        let ended = leaving.map(|(woken, _)| woken).into_iter().chain(over);
+        ended.for_each(|woken| add(&mut self.found, woken.wake));
     }
 
     /// Returns the herds by mutex, where they are not rare.
@@ -135,122 +160,35 @@ impl<'a> Finder<'a> {
         self.found
     }
 
-    fn wakes_up(&mut self, task: TaskId, condition: LockId) {
-        self.stays(task);
-        let number = self.next;
-        self.next += 1;
-        self.wakes.insert(number, Wake { references: 1, ..Wake::default() });
-        let last = self.last.entry(condition).or_default();
-        // The second one is of another task than the first one.
-        let is_other = last[0].is_some_and(|(of, ..)| of != task);
-        let [first, second] = *last;
-        let gone = if is_other { second } else { first };
-        last[1] = if is_other { first } else { second };
-        last[0] = Some((task, self.now_ns, number));
-        if let Some((.., gone)) = gone {
-            self.forget(gone);
-        }
-    }
-
-    fn waits(&mut self, id: TaskId, condition: LockId) {
-        let now_ns = self.now_ns;
-        let task = self.tasks.entry(id).or_default();
-        let mutex = task.released.filter(|(_, ns)| *ns == now_ns).map(|(mutex, _)| mutex);
-        task.waiting = mutex.map(|mutex| Waiting { condition, since_ns: now_ns, mutex });
-        if let Some((woken, ns)) = task.leaving.take() {
-            if woken.condition == condition
-                && ns == now_ns
-                && let Some(wake) = self.wakes.get_mut(&woken.wake)
-            {
-                wake.vain.push((id, woken.ns));
-            }
-            self.forget(woken.wake);
-        }
-        self.forget_woken(id);
-    }
-
-    fn is_woken(&mut self, id: TaskId, condition: LockId) {
-        self.stays(id);
-        self.forget_woken(id);
-        let task = self.tasks.entry(id).or_default();
-        let Some(Waiting { since_ns, mutex, .. }) =
-            task.waiting.take().filter(|wait| wait.condition == condition)
-        else {
-            return;
-        };
-        let last = self.last.get(&condition).into_iter().flatten().flatten();
-        let mut by_others = last.filter(|(of, ns, _)| *of != id && *ns >= since_ns);
-        let Some((_, ns, number)) = by_others.next().copied() else { return };
-        if let Some(wake) = self.wakes.get_mut(&number) {
-            wake.woken += 1;
-            wake.references += 1;
-            wake.mutex.get_or_insert(mutex);
-            task.woken = Some(Woken { wake: number, condition, mutex, ns: self.now_ns - ns });
-        }
-    }
-
-    fn releases(&mut self, id: TaskId, lock: LockId) {
-        self.stays(id);
-        let now_ns = self.now_ns;
-        let task = self.tasks.entry(id).or_default();
-        task.released = Some((lock, now_ns));
-        if let Some(woken) = task.woken.take_if(|woken| woken.mutex == lock) {
-            task.leaving = Some((woken, now_ns));
-        }
-    }
-
-    /// A task that released the mutex did so for something else than a wait.
-    fn stays(&mut self, id: TaskId) {
-        let leaving = self.tasks.get_mut(&id).and_then(|task| task.leaving.take());
-        if let Some((woken, _)) = leaving {
-            self.forget(woken.wake);
-        }
-    }
-
-    fn forget_woken(&mut self, id: TaskId) {
-        let woken = self.tasks.get_mut(&id).and_then(|task| task.woken.take());
-        if let Some(woken) = woken {
-            self.forget(woken.wake);
-        }
-    }
-
-    /// Drops a reference to a wake-up, and adds it up once there is none.
-    fn forget(&mut self, number: u64) {
-        if let Some(wake) = self.wakes.get_mut(&number) {
-            wake.references -= 1;
-            if wake.references == 0
-                && let Some(wake) = self.wakes.remove(&number)
-            {
-                self.add(&wake);
-            }
-        }
-    }
-
-    fn add(&mut self, wake: &Wake) {
-        let vain = wake.vain.len();
-        if let Some(mutex) = wake.mutex {
-            self.found.entry(mutex).or_default().signals += 1;
-        }
-        let Some(mutex) = wake.mutex.filter(|_| wake.woken >= HERD && vain * 2 >= wake.woken as usize) else {
-            return;
-        };
-        let herds = self.found.entry(mutex).or_default();
-        herds.wakes += 1;
-        herds.woken += i64::from(wake.woken);
-        herds.vain += i64::try_from(vain).unwrap_or(i64::MAX);
-        for (task, ns) in &wake.vain {
-            herds.vain_ns = herds.vain_ns.saturating_add(*ns);
-            let of_task = herds.by_task.entry(*task).or_default();
-            *of_task = of_task.saturating_add(*ns);
-        }
-    }
-
     /// Ends everything: nothing goes across a loss.
     fn end(&mut self) {
-        let wakes: Vec<Wake> = self.wakes.drain().map(|(_, wake)| wake).collect();
-        wakes.iter().for_each(|wake| self.add(wake));
-        self.tasks.clear();
-        self.last.clear();
+        let Self { tasks, last, found, .. } = self;
+        for (_, task) in tasks.drain() {
+            let woken = task.woken.into_iter().chain(task.leaving.map(|(woken, _)| woken));
+            woken.for_each(|woken| add(found, woken.wake));
+        }
+        let signals = last.drain().flat_map(|(_, last)| last.into_marks());
+        signals.for_each(|mark| add(found, mark.value));
+    }
+}
+
+/// Drops a reference to a signal, and adds the signal to the herds of its mutex if nothing else refers to it.
+fn add(found: &mut FxHashMap<LockId, Herds>, wake: SharedWake) {
+    let Some(Wake { mutex: Some(mutex), woken, vain }) = Rc::into_inner(wake).map(RefCell::into_inner) else {
+        return;
+    };
+    let herds = found.entry(mutex).or_default();
+    herds.signals += 1;
+    if woken < HERD || vain.len() * 2 < woken as usize {
+        return;
+    }
+    herds.wakes += 1;
+    herds.woken += i64::from(woken);
+    herds.vain += i64::try_from(vain.len()).unwrap_or(i64::MAX);
+    for (task, ns) in vain {
+        herds.vain_ns = herds.vain_ns.saturating_add(ns);
+        let of_task = herds.by_task.entry(task).or_default();
+        *of_task = of_task.saturating_add(ns);
     }
 }
 

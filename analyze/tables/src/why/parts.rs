@@ -1,4 +1,4 @@
-//! The parts of the waits for each lock: rows and the causes of waits enter; parts by cause leave, and the herds that came for each mutex.
+//! The parts of the waits for each lock, by their causes, and the herds that came for each mutex.
 
 use std::mem;
 
@@ -47,31 +47,30 @@ pub(super) struct LockParts {
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
 }
 
+impl SiteParts {
+    fn merge(&mut self, other: &Self) {
+        self.holds += other.holds;
+        add(&mut self.hold_ns, other.hold_ns);
+        self.awaited += other.awaited;
+        add(&mut self.awaited_ns, other.awaited_ns);
+        self.caused.iter_mut().zip(other.caused).for_each(|(sum, ns)| add(sum, ns));
+    }
+}
+
 /// The parts of all locks.
 pub struct Parts<'a> {
     names: &'a Names,
     herds: Option<herds::Finder<'a>>,
     by_lock: ByRow<LockParts>,
-    /// The holds from each stack, which are not in `by_lock` yet, and their index by lock and stack.
+    /// The holds of each lock from each stack, which are not in `by_lock` yet, with their site; and their index by lock and stack.
+    of_stacks: Vec<(LockId, u32, SiteParts)>,
     by_pair: ByPair,
-    holds: Vec<HoldParts>,
-    /// The lock and the site of each.
-    sites: Vec<(LockId, u32)>,
-}
-
-/// The part of [`SiteParts`] that holds fill, few enough bytes for those of many stacks to stay in a processor's cache.
-#[derive(Clone, Copy, Debug, Default)]
-struct HoldParts {
-    holds: i64,
-    hold_ns: i64,
-    awaited: i64,
-    awaited_ns: i64,
 }
 
 impl<'a> Parts<'a> {
     pub fn new(names: &'a Names) -> Self {
         let (by_lock, by_pair) = (ByRow::new(names.locks().len()), ByPair::new(names));
-        Self { names, herds: herds::finder(names), by_lock, by_pair, holds: Vec::new(), sites: Vec::new() }
+        Self { names, herds: herds::finder(names), by_lock, of_stacks: Vec::new(), by_pair }
     }
 
     /// Returns the herds by mutex: no more rows follow.
@@ -82,16 +81,10 @@ impl<'a> Parts<'a> {
     /// Adds the holds to the parts of these locks, once: no more follow.
     pub(super) fn finish(&mut self, locks: impl Iterator<Item = LockId>) {
         let locks: FxHashSet<LockId> = locks.collect();
-        let holds = mem::take(&mut self.holds);
-        for ((lock, site), of_stack) in mem::take(&mut self.sites).into_iter().zip(holds) {
-            if !locks.contains(&lock) {
-                continue;
+        for (lock, site, of_stack) in mem::take(&mut self.of_stacks) {
+            if locks.contains(&lock) {
+                self.of_lock(lock).sites.entry(site).or_default().merge(&of_stack);
             }
-            let of_site = self.of_lock(lock).sites.entry(site).or_default();
-            of_site.holds += of_stack.holds;
-            add(&mut of_site.hold_ns, of_stack.hold_ns);
-            of_site.awaited += of_stack.awaited;
-            add(&mut of_site.awaited_ns, of_stack.awaited_ns);
         }
     }
 
@@ -101,20 +94,17 @@ impl<'a> Parts<'a> {
         self.by_lock.of(RowKey::Lock(lock))
     }
 
-    /// Returns the holds of a lock from a stack.
+    /// Returns the parts of a lock that was acquired with a stack.
     #[inline]
-    fn holds(&mut self, lock: LockId, stack: Option<StackId>) -> &mut HoldParts {
-        let at = self.by_pair.get(lock, stack).unwrap_or_else(|| self.add_stack(lock, stack));
-        &mut self.holds[at as usize]
-    }
-
-    fn add_stack(&mut self, lock: LockId, stack: Option<StackId>) -> u32 {
-        // Ids of locks and stacks are 31 bits wide, and not each pair of them has holds.
-        let at = self.holds.len() as u32;
-        self.holds.push(HoldParts::default());
-        self.sites.push((lock, self.names.point_number(lock, stack)));
-        self.by_pair.set(lock, stack, at);
-        at
+    fn of_stack(&mut self, lock: LockId, stack: Option<StackId>) -> &mut SiteParts {
+        let at = self.by_pair.get(lock, stack).unwrap_or_else(|| {
+            // Ids of locks and stacks are 31 bits wide, and not each pair of them has holds.
+            let at = self.of_stacks.len() as u32;
+            self.of_stacks.push((lock, self.names.point_number(lock, stack), SiteParts::default()));
+            self.by_pair.set(lock, stack, at);
+            at
+        });
+        &mut self.of_stacks[at as usize].2
     }
 }
 
@@ -140,22 +130,18 @@ impl Sink for Parts<'_> {
 
 impl Parts<'_> {
     fn caused(&mut self, caused: &Caused) {
-        let names = self.names;
+        let (names, state) = (self.names, caused.state.unwrap_or_default() as usize);
+        if let Payer::Hold(hold) = caused.payer {
+            add(&mut self.of_stack(caused.lock, hold.stack).caused[state], caused.ns);
+        }
         let parts = self.of_lock(caused.lock);
-        let state = caused.state.unwrap_or_default();
-        add(
-            match caused.payer {
-                Payer::Hold(hold) => {
-                    add(parts.by_task.entry(hold.task).or_default(), caused.ns);
-                    let site = names.point_number(caused.lock, hold.stack);
-                    &mut parts.sites.entry(site).or_default().caused[state as usize]
-                }
-                Payer::Owner(_) => &mut parts.owners[state as usize],
-                Payer::Handoff | Payer::Gap | Payer::Oneself | Payer::Cycle => &mut parts.free_ns,
-                Payer::Unknown => &mut parts.nobody_ns,
-            },
-            caused.ns,
-        );
+        let sum = match caused.payer {
+            Payer::Hold(hold) => parts.by_task.entry(hold.task).or_default(),
+            Payer::Owner(_) => &mut parts.owners[state],
+            Payer::Handoff | Payer::Gap | Payer::Oneself | Payer::Cycle => &mut parts.free_ns,
+            Payer::Unknown => &mut parts.nobody_ns,
+        };
+        add(sum, caused.ns);
         match caused.detail {
             Detail::None => {}
             Detail::Lock(lock, stack) => {
@@ -175,7 +161,7 @@ impl Parts<'_> {
         if !hold.is_credited() {
             return;
         }
-        let site = self.holds(hold.lock, hold.stack);
+        let site = self.of_stack(hold.lock, hold.stack);
         site.holds += 1;
         let ns = hold.end_ns.saturating_sub(hold.start_ns);
         add(&mut site.hold_ns, ns);

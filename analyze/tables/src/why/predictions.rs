@@ -1,14 +1,10 @@
-//! Predictions: the change that a verdict asks for enters, what it would gain leaves, or the reason why nobody knows.
+//! Predictions: what the change that a verdict asks for would gain, or the reason why nobody knows.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{
-    rules::{Facts, Verdict},
-    words::Words,
-};
-use crate::whatif::{Change, ChangeKind, Row, predict_each};
+use crate::whatif::{Change, Row, predict_each};
 use intervals::input::Input;
 use output::{error::AnalyzeError, units};
 
@@ -30,46 +26,27 @@ pub struct Prediction {
     pub waits_ppm: Option<i64>,
     /// The reason why there is no prediction.
     pub reason: Option<String>,
+    /// What the change does.
     #[serde(skip)]
-    kind: ChangeKind,
+    does: &'static str,
 }
 
-/// Returns the change that a verdict asks for.
-pub(super) fn change(verdict: Verdict, facts: &Facts, words: &Words) -> Option<Change> {
-    let lock = words.id;
-    let (kind, text) = match verdict {
-        Verdict::Nested => (ChangeKind::Hold, format!("{}=0.5", words.nested.as_ref()?.0)),
-        Verdict::HolderAsleep => (ChangeKind::NoSleep, lock.to_string()),
-        Verdict::HolderPreempted => (ChangeKind::NoPreempt, lock.to_string()),
-        Verdict::LongSite => {
-            let site = words.sites.get(facts.worst_site()?)?;
-            let site = site.split(' ').next().filter(|site| !site.contains('='))?;
-            (ChangeKind::Hold, format!("{lock}@{site}=0.5"))
-        }
-        Verdict::TooOften => (ChangeKind::Shard, format!("{lock}=4")),
-        Verdict::Convoy | Verdict::Handoff => (ChangeKind::Handoff, format!("{lock}=0")),
-        Verdict::Hog => (ChangeKind::Fifo, lock.to_string()),
-        _ => return None,
-    };
-    kind.parse(&text).ok()
-}
-
-/// Predicts what these changes would gain, each by itself.
-pub(super) fn predict(input: &Input<'_>, changes: &[Change]) -> Result<Vec<Prediction>, AnalyzeError> {
+/// Predicts what these changes would gain, each by itself. A change comes with the words for what it does.
+pub(super) fn predict(
+    input: &Input<'_>,
+    changes: &[&(Change, &'static str)],
+) -> Result<Vec<Prediction>, AnalyzeError> {
     if changes.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = predict_each(input, EVENTS, changes)?;
-    Ok(changes.iter().zip(rows).map(|(change, row)| Prediction::of(change, row)).collect())
+    let rows = predict_each(input, EVENTS, changes.iter().map(|(change, _)| change))?;
+    Ok(changes.iter().zip(rows).map(|((change, does), row)| Prediction::of(change, does, row)).collect())
 }
 
 impl Prediction {
-    fn of(change: &Change, row: Result<Row, AnalyzeError>) -> Self {
-        let (row, reason) = match row {
-            Ok(row) => (Some(row), None),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        let row = row.as_ref();
+    fn of(change: &Change, does: &'static str, row: Result<Row, AnalyzeError>) -> Self {
+        let reason = row.as_ref().err().map(AnalyzeError::to_string);
+        let row = row.as_ref().ok();
         let waits = row.and_then(|row| units::ppm(row.waits_ns?, row.waited_ns));
         Self {
             change: change.to_string(),
@@ -78,7 +55,7 @@ impl Prediction {
             high_ppm: row.and_then(|row| row.high_ppm),
             waits_ppm: waits.map(|ppm| ppm - 1_000_000),
             reason: reason.or_else(|| row?.reason.clone()),
-            kind: change.kind(),
+            does,
         }
     }
 }
@@ -88,17 +65,9 @@ impl fmt::Display for Prediction {
         let (Some(change), Some(low), Some(high)) = (self.change_ppm, self.low_ppm, self.high_ppm) else {
             return write!(f, "no prediction: {}", self.reason.as_deref().unwrap_or("nothing to replay"));
         };
-        let what = match self.kind {
-            ChangeKind::Hold => "half as long",
-            ChangeKind::NoSleep => "without that sleep",
-            ChangeKind::NoPreempt => "always with a CPU",
-            ChangeKind::Shard => "four locks instead",
-            ChangeKind::Handoff => "with hand-offs that take no time",
-            ChangeKind::Fifo => "first come, first served",
-            _ => "with the change",
-        };
         let percent = |ppm: i64| format!("{:+.0} %", ppm as f64 / 1e4);
-        write!(f, "{what}: length of the run {} ({} .. {})", percent(change), percent(low), percent(high))?;
+        let [change, low, high] = [change, low, high].map(percent);
+        write!(f, "{}: length of the run {change} ({low} .. {high})", self.does)?;
         match self.waits_ppm {
             Some(waits) => write!(f, ", waits for it {}", percent(waits)),
             None => Ok(()),

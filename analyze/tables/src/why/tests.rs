@@ -2,12 +2,7 @@
 
 use proptest::{prelude::*, test_runner::Config};
 
-use super::{
-    Options, Verdict,
-    parts::SiteParts,
-    rules::{Facts, judge, said},
-    why,
-};
+use super::{Options, Verdict, facts::Facts, parts::SiteParts, verdicts::judge, why};
 use crate::{
     blame,
     testing::trace_of,
@@ -30,11 +25,11 @@ fn site(mut facts: Facts, state: State, caused_ns: i64, (holds, each_ns): (i64, 
 }
 
 fn holds(facts: &Facts, verdict: Verdict) -> bool {
-    judge(facts).iter().any(|judged| judged.verdict == verdict && judged.holds)
+    judge(facts).iter().any(|finding| finding.verdict == verdict && finding.holds)
 }
 
 fn verdicts(facts: &Facts) -> Vec<Verdict> {
-    said(&judge(facts)).iter().map(|judged| judged.verdict).collect()
+    judge(facts).iter().filter(|finding| finding.said).map(|finding| finding.verdict).collect()
 }
 
 /// Returns facts in which holders in a state cause `ns` of 1,000 ns of waiting, and hand-offs the rest.

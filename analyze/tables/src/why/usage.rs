@@ -1,10 +1,10 @@
-//! The use of every lock: holds and waits enter; sums by lock leave.
+//! The use of every lock, in sums of its holds and waits.
 //!
 //! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
 
 use std::mem;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use trace_format::{LockId, Mode, TaskId};
 
 use crate::{
@@ -35,12 +35,8 @@ pub(super) struct LockUse {
     pub(super) held_ns: i64,
     open_holds: i64,
     held_since_ns: i64,
-    /// Whether a task got the lock shared: most locks are never shared.
-    was_shared: bool,
     /// Convoys and overtaking.
     pub(super) queue: LockQueue,
-    /// The tasks that last got the lock shared.
-    sharing: FxHashSet<TaskId>,
     /// The selected waits, however they ended, in ns.
     pub(super) waited_ns: i64,
     /// The same by task.
@@ -54,7 +50,6 @@ pub(super) struct LockUse {
 
 impl Default for LockUse {
     fn default() -> Self {
-        let (waiters, held, sharing) = Default::default();
         Self {
             acquisitions: 0,
             shared: 0,
@@ -62,14 +57,12 @@ impl Default for LockUse {
             held_ns: 0,
             open_holds: 0,
             held_since_ns: 0,
-            was_shared: false,
             queue: LockQueue::new(CONVOY_MIN.into()),
-            sharing,
             waited_ns: 0,
-            waiters,
+            waiters: FxHashMap::default(),
             exclusive_by_shared_ns: 0,
             shared_by_exclusive_ns: 0,
-            held,
+            held: FxHashMap::default(),
         }
     }
 }
@@ -77,12 +70,6 @@ impl Default for LockUse {
 impl LockUse {
     fn acquired(&mut self, hold: &Hold) {
         self.queue.acquired(hold);
-        if hold.mode == Mode::Shared {
-            self.was_shared = true;
-            self.sharing.insert(hold.task);
-        } else if self.was_shared {
-            self.sharing.remove(&hold.task);
-        }
         if hold.acquisitions > 1 {
             return;
         }
@@ -106,9 +93,9 @@ impl LockUse {
 
     fn share(&mut self, wait: &Wait, share: &Share) {
         let Some(payer) = share.payer else { return };
-        let sum = match (wait.mode, self.sharing.contains(&payer.task)) {
-            (Mode::Exclusive, true) => &mut self.exclusive_by_shared_ns,
-            (Mode::Shared, false) => &mut self.shared_by_exclusive_ns,
+        let sum = match (wait.mode, payer.mode) {
+            (Mode::Exclusive, Mode::Shared) => &mut self.exclusive_by_shared_ns,
+            (Mode::Shared, Mode::Exclusive) => &mut self.shared_by_exclusive_ns,
             _ => return,
         };
         *sum = sum.saturating_add(share.ns);

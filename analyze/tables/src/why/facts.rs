@@ -1,0 +1,344 @@
+//! The facts about one lock that verdicts rest on: its use, and the parts of the waits for it.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
+
+use super::{
+    herds::Herds,
+    parts::{ByState, LockParts, SiteParts, most},
+    usage::LockUse,
+};
+use crate::key::syscall_label;
+use intervals::{
+    input::Input,
+    input::names::{Names, printable},
+    items::State,
+};
+use output::{layout::STACK_SEPARATOR, units};
+
+/// A site is long if its mean hold is this many times that of all others.
+const LONGER_THAN_OTHERS: i128 = 4;
+/// As [`LONGER_THAN_OTHERS`], of a hand-off, if there is no other site.
+const LONGER_THAN_A_HANDOFF: i128 = 10;
+/// As [`LONGER_THAN_A_HANDOFF`]: a mean hold of this many ns is long, however long hand-offs take on a busy machine.
+const LONG_NS: i128 = 100_000;
+/// Holds that others waited for are long beside the rest if their mean is this many times longer, and is this long at least, in ns: a
+/// holder that loses its CPU has it back after some 10 us at the earliest.
+const LONGER_THAN_THE_REST: i128 = 10;
+const LOST_CPU_NS: i128 = 10_000;
+/// They are few if there are this many other holds for each.
+const FEW: i128 = 9;
+
+/// The use of a lock, and the trace that it is of.
+pub(super) struct Used {
+    pub(super) input: usize,
+    pub(super) lock: LockId,
+    pub(super) of_lock: LockUse,
+    pub(super) herds: Herds,
+    pub(super) is_deadlocked: bool,
+    pub(super) end_ns: i64,
+}
+
+impl Used {
+    /// Returns the time of waits for it, and of condition waits that were woken in vain.
+    pub(super) const fn lost_ns(&self) -> i64 {
+        self.of_lock.waited_ns.saturating_add(self.herds.vain_ns)
+    }
+
+    /// Returns the start and the end of a task within what was read.
+    pub(super) fn lifetime(&self, task: TaskId, input: &Input<'_>) -> (i64, i64) {
+        let (row, window) = (input.names.task(task), input.selection.window);
+        let start_ns = window.from_ns.unwrap_or(input.selection.start_ns);
+        let end_ns = window.to_ns.unwrap_or(i64::MAX).min(self.end_ns);
+        let from = row.and_then(|row| row.start_ns).map_or(start_ns, |ns| ns.max(start_ns));
+        let to = row.and_then(|row| row.exit_ns).map_or(end_ns, |ns| ns.min(end_ns));
+        (from, to.max(from))
+    }
+}
+
+/// The facts about one lock. Times are in ns, and names are safe to print.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) is_deadlocked: bool,
+    /// Whether off-CPU time was recorded. If not, a holder's state is known only while it waits for a lock.
+    pub(super) is_covered: bool,
+    /// Whether its kind of lock can be shared.
+    pub(super) can_be_shared: bool,
+    /// The lifetimes of the tasks that waited.
+    pub(super) lifetimes_ns: i64,
+    /// The time from the start of the first of these tasks to the end of the last, and the time with an open hold.
+    pub(super) span_ns: i64,
+    pub(super) held_ns: i64,
+    /// The waits by the state of the holder, and by whose hold it was: see [`LockParts`].
+    pub(super) sites: Vec<SiteParts>,
+    pub(super) owners: ByState,
+    pub(super) free_ns: i64,
+    pub(super) nobody_ns: i64,
+    pub(super) acquisitions: i64,
+    pub(super) shared: i64,
+    /// Acquisitions that waited.
+    pub(super) contended: i64,
+    pub(super) exclusive_by_shared_ns: i64,
+    pub(super) shared_by_exclusive_ns: i64,
+    pub(super) convoy_wait_ns: i64,
+    pub(super) overtaken_max: i64,
+    /// Hold time of the task with the most, the waiting that is charged to its holds, and hold time of all.
+    pub(super) hog_ns: i64,
+    pub(super) hog_caused_ns: i64,
+    pub(super) all_held_ns: i64,
+    /// The signals that woke herds, the condition waits that these ended, and those of them in vain.
+    pub(super) herds: (i64, i64, i64),
+    /// The time from a wake-up in vain until its task had the lock, which is no wait for the lock; the lifetimes of these tasks.
+    pub(super) herd_ns: i64,
+    pub(super) herd_lifetimes_ns: i64,
+    pub(super) names: FactNames,
+}
+
+/// The names that sentences and changes need.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FactNames {
+    /// `#3`.
+    pub(super) id: String,
+    /// The trace as a word of a command, with a space before it; empty for the one that commands read by default.
+    pub(super) trace: String,
+    /// The lock as a word of a command: its name, or its id.
+    pub(super) lock: String,
+    /// The word of `--locks` that records locks of its kind.
+    pub(super) source: &'static str,
+    /// Whether its kind has no holds: a condition variable or a semaphore with which a program builds a lock.
+    pub(super) has_no_holds: bool,
+    /// By site, as in the facts.
+    pub(super) sites: Vec<String>,
+    /// The system call and the functions in which its holders slept.
+    pub(super) slept_in: Option<String>,
+    /// The site whose holders slept longest.
+    pub(super) slept_at: Option<String>,
+    /// The lock that its holders waited for.
+    pub(super) nested: Option<NestedLock>,
+    /// The task that held it longest.
+    pub(super) hog: Option<String>,
+}
+
+/// A lock that holders of another lock waited for.
+#[derive(Clone, Debug)]
+pub(super) struct NestedLock {
+    pub(super) id: LockId,
+    /// The name with the site at which they waited.
+    pub(super) name: String,
+    /// The lock as a word of a command.
+    pub(super) word: String,
+}
+
+/// The waiting for a lock by what the holders did. The parts add up to `waited_ns`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WaitParts {
+    /// All waits, however they ended.
+    pub waited_ns: i64,
+    /// A holder ran; where off-CPU time was not recorded, it ran or slept.
+    pub holding_ns: i64,
+    /// It was runnable without a CPU.
+    pub off_cpu_ns: i64,
+    /// It slept, or waited for a condition variable or the like.
+    pub asleep_ns: i64,
+    /// It waited for another lock.
+    pub nested_ns: i64,
+    /// Nobody had the lock.
+    pub handoff_ns: i64,
+    /// The holder or its state was not recorded.
+    pub not_known_ns: i64,
+}
+
+impl Facts {
+    /// Returns the facts about a lock of an input.
+    pub(super) fn of(used: &Used, input: &Input<'_>, parts: &LockParts, is_covered: bool) -> Self {
+        let Used { lock, of_lock, herds, is_deadlocked, .. } = used;
+        let lived = |tasks: &mut dyn Iterator<Item = &TaskId>| {
+            let lifetimes = tasks.map(|task| used.lifetime(*task, input));
+            lifetimes.map(|(from, to)| to - from).fold(0, i64::saturating_add)
+        };
+        // A task that is not known lived all the time.
+        let all = used.lifetime(TaskId(-1), input);
+        let waiters = || of_lock.waiters.keys().map(|task| used.lifetime(*task, input));
+        let born_ns = waiters().map(|(from, _)| from).min().unwrap_or(all.0);
+        let gone_ns = waiters().map(|(_, to)| to).max().unwrap_or(all.1);
+        let mut queue = of_lock.queue.clone();
+        queue.finish();
+        let hog = most(&of_lock.held);
+        let of_hog =
+            |times: &FxHashMap<TaskId, i64>| hog.and_then(|task| times.get(&task)).copied().unwrap_or(0);
+        let mut sites: Vec<(u32, SiteParts)> =
+            parts.sites.iter().map(|(site, parts)| (*site, *parts)).collect();
+        sites.sort_unstable_by_key(|(site, _)| *site);
+        Self {
+            is_deadlocked: *is_deadlocked,
+            is_covered,
+            can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
+            lifetimes_ns: lived(&mut of_lock.waiters.keys()),
+            herds: (herds.wakes, herds.woken, herds.vain),
+            herd_ns: herds.vain_ns,
+            herd_lifetimes_ns: lived(&mut herds.by_task.keys()),
+            span_ns: gone_ns.saturating_sub(born_ns),
+            held_ns: of_lock.held_ns,
+            sites: sites.iter().map(|(_, parts)| *parts).collect(),
+            owners: parts.owners,
+            free_ns: parts.free_ns,
+            nobody_ns: parts.nobody_ns,
+            acquisitions: of_lock.acquisitions,
+            shared: of_lock.shared,
+            contended: of_lock.contended,
+            exclusive_by_shared_ns: of_lock.exclusive_by_shared_ns,
+            shared_by_exclusive_ns: of_lock.shared_by_exclusive_ns,
+            convoy_wait_ns: queue.sums.convoy_wait_ns,
+            overtaken_max: queue.sums.overtaken_max,
+            hog_ns: of_hog(&of_lock.held),
+            hog_caused_ns: of_hog(&parts.by_task),
+            all_held_ns: of_lock.held.values().copied().fold(0, i64::saturating_add),
+            names: FactNames::of(*lock, input, parts, &sites, hog),
+        }
+    }
+
+    /// Returns the time in which the holders of a site ran, or held the lock in a state that was not recorded.
+    pub(super) fn holding_ns(&self, site: &SiteParts) -> i64 {
+        let unknown_ns = if self.is_covered { 0 } else { site.caused[State::Unknown as usize] };
+        site.caused[State::Running as usize] + unknown_ns
+    }
+
+    /// Returns the parts of the waits.
+    pub(super) fn parts(&self) -> WaitParts {
+        let of = |state: State| {
+            let sites = self.sites.iter().map(|site| site.caused[state as usize]);
+            sites.fold(self.owners[state as usize], i64::saturating_add)
+        };
+        let sum = |parts: &[i64]| parts.iter().copied().fold(0, i64::saturating_add);
+        let unknown_ns =
+            if self.is_covered { of(State::Unknown) } else { self.owners[State::Unknown as usize] };
+        let holding_ns = sum(&[of(State::Running), of(State::Unknown) - unknown_ns]);
+        let off_cpu_ns = sum(&[State::Preempted, State::Ready].map(of));
+        let asleep_ns = sum(&ASLEEP.map(of));
+        let (nested_ns, handoff_ns) = (of(State::Lock), self.free_ns);
+        let not_known_ns = sum(&[self.nobody_ns, unknown_ns]);
+        let waited_ns = sum(&[holding_ns, off_cpu_ns, asleep_ns, nested_ns, handoff_ns, not_known_ns]);
+        WaitParts { waited_ns, holding_ns, off_cpu_ns, asleep_ns, nested_ns, handoff_ns, not_known_ns }
+    }
+
+    /// Returns the index of the site whose holders kept others waiting longest while they ran.
+    pub(super) fn worst_site(&self) -> Option<usize> {
+        let time = |at: &usize| self.holding_ns(&self.sites[*at]);
+        (0..self.sites.len()).rev().max_by_key(time).filter(|at| time(at) > 0)
+    }
+
+    /// Returns the number and the time of the holds of all other sites.
+    pub(super) fn other_holds(&self, site: usize) -> (i64, i64) {
+        let others = self.sites.iter().enumerate().filter(|(at, _)| *at != site);
+        others.fold((0, 0), |(holds, ns), (_, other)| (holds + other.holds, ns + other.hold_ns))
+    }
+
+    /// Returns the number and the time of the holds that others waited for, and of all other holds.
+    pub(super) fn awaited_holds(&self) -> [(i64, i64); 2] {
+        let sum = |of: fn(&SiteParts) -> i64| self.sites.iter().map(of).fold(0, i64::saturating_add);
+        let (awaited, awaited_ns) = (sum(|site| site.awaited), sum(|site| site.awaited_ns));
+        [(awaited, awaited_ns), (sum(|site| site.holds) - awaited, sum(|site| site.hold_ns) - awaited_ns)]
+    }
+
+    /// Whether few holds, those that others waited for, are much longer than the rest.
+    pub(super) fn has_few_long_holds(&self) -> bool {
+        let [(awaited, awaited_ns), (rest, rest_ns)] =
+            self.awaited_holds().map(|(holds, ns)| (i128::from(holds), i128::from(ns)));
+        awaited > 0
+            && rest >= FEW * awaited
+            && awaited_ns >= LOST_CPU_NS * awaited
+            && awaited_ns * rest >= LONGER_THAN_THE_REST * rest_ns * awaited
+    }
+
+    /// Whether the mean hold of a site is much longer than that of the others.
+    pub(super) fn is_long(&self, site: usize) -> bool {
+        let SiteParts { holds, hold_ns, .. } = self.sites[site];
+        let (holds, hold_ns) = (i128::from(holds), i128::from(hold_ns));
+        let (others, others_ns) = self.other_holds(site);
+        if holds == 0 {
+            // Its only hold has no end.
+            return true;
+        }
+        if others > 0 {
+            return hold_ns * i128::from(others) >= LONGER_THAN_OTHERS * i128::from(others_ns) * holds;
+        }
+        hold_ns >= LONG_NS * holds
+            || hold_ns * i128::from(self.contended)
+                >= LONGER_THAN_A_HANDOFF * i128::from(self.free_ns) * holds
+    }
+
+    /// Returns how often it was taken, per second.
+    pub(super) fn rate(&self) -> String {
+        let rate = i128::from(self.acquisitions) * 1_000_000_000 / i128::from(self.span_ns.max(1));
+        units::count(i64::try_from(rate).unwrap_or(i64::MAX))
+    }
+}
+
+/// The states that are asleep in [`WaitParts`].
+const ASLEEP: [State; 4] = [State::Asleep, State::Uninterruptible, State::Stopped, State::Idle];
+
+impl FactNames {
+    fn of(
+        id: LockId,
+        input: &Input<'_>,
+        parts: &LockParts,
+        sites: &[(u32, SiteParts)],
+        hog: Option<TaskId>,
+    ) -> Self {
+        let names = &input.names;
+        let site = |number: u32| names.point_of_number(number).label();
+        let slept_in = |(syscall, chain): (Option<Syscall>, u32)| {
+            let functions = names.chain_of_number(chain);
+            match syscall {
+                Some(syscall) => syscall_label(syscall, functions),
+                None => printable(&functions.join(STACK_SEPARATOR)).into_owned(),
+            }
+        };
+        let slept = |(_, parts): &&(u32, SiteParts)| {
+            ASLEEP.iter().map(|state| parts.caused[*state as usize]).fold(0, i64::saturating_add)
+        };
+        let slept_at = sites.iter().rev().max_by_key(slept).filter(|site| slept(site) > 0);
+        let path = input.trace.paths().events.to_string_lossy();
+        let row = names.lock(id);
+        Self {
+            id: id.to_string(),
+            trace: if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) },
+            lock: lock_word(names, id),
+            source: row.map_or("pthread", |lock| source(lock.kind)),
+            has_no_holds: row.is_some_and(|lock| lock.kind.is_idle()),
+            sites: sites.iter().map(|(number, _)| site(*number)).collect(),
+            slept_in: most(&parts.slept_in).map(slept_in).filter(|place| !place.is_empty()),
+            slept_at: slept_at.map(|(number, _)| site(*number)),
+            nested: most(&parts.nested_in).map(|(lock, number)| {
+                let name = format!("{} at {}", names.lock_label(lock), site(number));
+                NestedLock { id: lock, name, word: lock_word(names, lock) }
+            }),
+            hog: hog.map(|task| names.task_label(task)),
+        }
+    }
+}
+
+/// Returns the lock as a word of a command: its name if no other lock has it, otherwise its id.
+fn lock_word(names: &Names, lock: LockId) -> String {
+    let name = names.lock(lock).and_then(|row| row.name.as_deref());
+    let has_it =
+        |name: &&str| names.locks().iter().filter(|row| row.name.as_deref() == Some(*name)).count() == 1;
+    shell_word(name.filter(has_it).unwrap_or(&lock.to_string()))
+}
+
+/// Returns the word of `klock record --locks` that records locks of a kind.
+const fn source(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Futex => "futex",
+        LockKind::RustMutex | LockKind::RustRwLock => "rust",
+        LockKind::GoMutex => "go",
+        kind if kind.is_kernel() => "kernel",
+        _ => "pthread",
+    }
+}
+
+const fn can_be_shared(kind: LockKind) -> bool {
+    use LockKind::{PercpuRwSem, PthreadRwLock, RustRwLock, RwLock, RwSem};
+    matches!(kind, RwSem | PercpuRwSem | RwLock | PthreadRwLock | RustRwLock)
+}

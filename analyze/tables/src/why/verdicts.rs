@@ -1,0 +1,452 @@
+//! The verdicts on a lock, one arm of [`Rules::of`] each: the rule that decides it, its heading, the sentence with its numbers, the next step,
+//! and the change of which the gain is predicted.
+//!
+//! For example, `nested` holds if the holders of the lock waited for other locks during 30 % of the waiting or more. Rules compare a share
+//! with a limit, and hold at equality. Shares are of all waiting for the lock, unless a rule uses another whole.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::{
+    facts::{Facts, WaitParts},
+    predictions::Prediction,
+};
+use crate::whatif::{Change, ChangeKind};
+use output::{choices, units};
+
+choices! {
+    /// A statement about a lock. The order decides between findings that explain as much.
+    Verdict, "verdict" {
+        /// Tasks wait for each other for ever, for this lock among others.
+        Deadlock = "deadlock",
+        /// The tasks that wait for it hardly wait.
+        #[default]
+        Quiet = "quiet",
+        /// Its holders, or what they did, were not recorded.
+        NotRecorded = "not_recorded",
+        /// Its holders wait for other locks.
+        Nested = "nested",
+        /// A wake-up of condition waits wakes many tasks, most of them in vain, which then queue for it.
+        Herd = "herd",
+        /// Its holders sleep.
+        HolderAsleep = "holder_asleep",
+        /// Its holders are runnable without a CPU.
+        HolderPreempted = "holder_preempted",
+        /// Exclusive waits for shared holds.
+        ReadersBlockWriter = "readers_block_writer",
+        /// Shared waits for exclusive holds.
+        WriterBlocksReaders = "writer_blocks_readers",
+        /// One acquisition site holds it much longer than the others, or than a hand-off takes.
+        LongSite = "long_site",
+        /// Few holds are much longer than the others, and all waiting is for these. With off-CPU times their states say why.
+        FewLongHolds = "few_long_holds",
+        /// One task has it most of the time and takes it again before others do.
+        Hog = "hog",
+        /// Short holds, but many.
+        TooOften = "too_often",
+        /// The queue never empties although the lock is free half of the time.
+        Convoy = "convoy",
+        /// It is free while the next waiter wakes up.
+        Handoff = "handoff",
+        /// A reader-writer lock that is hardly ever shared.
+        OnlyWritten = "only_written",
+    }
+}
+
+/// 1 %, in millionths.
+const PERCENT: i64 = 10_000;
+/// The least number of acquisitions that say how a lock is used.
+const MANY: i64 = 100;
+
+/// A verdict on a lock, and whether its rule holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Whether its rule holds.
+    pub holds: bool,
+    /// Whether text says it: at most three.
+    pub said: bool,
+    /// The share that the rule looks at, in millionths.
+    pub value_ppm: Option<i64>,
+    /// The limit of that share.
+    pub limit_ppm: Option<i64>,
+    /// The waiting that it explains, in ns.
+    pub explains_ns: Option<i64>,
+    /// The numbers, as a sentence; empty if the rule does not hold.
+    pub evidence: String,
+    /// The next step; empty if the rule does not hold.
+    pub advice: String,
+    /// The gain of the change that the verdict asks for; `None` if it asks for none, or is not reported.
+    pub prediction: Option<Prediction>,
+    #[serde(skip)]
+    pub(super) heading: &'static str,
+    /// The heading in the list of rules that do not hold.
+    #[serde(skip)]
+    pub(super) short: Option<&'static str>,
+    /// The change that it asks for, and what the change does.
+    #[serde(skip)]
+    pub(super) change: Option<(Change, &'static str)>,
+}
+
+/// A rule, applied to a lock.
+#[derive(Debug, Default)]
+struct Rule {
+    heading: &'static str,
+    /// The heading in the list of rules that do not hold.
+    short: Option<&'static str>,
+    holds: bool,
+    /// The share that it looks at, and its limit, in millionths.
+    value: Option<(i64, i64)>,
+    /// The part of the waiting that it explains; `None` if it explains no part of its own.
+    explains_ns: Option<i64>,
+    /// The numbers, as a sentence.
+    evidence: String,
+    /// The next step.
+    advice: String,
+    /// The change that it asks for, as an option of `klock whatif`, and what the change does.
+    change: Option<(ChangeKind, String, &'static str)>,
+}
+
+/// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others, at most three. A deadlock, or a
+/// lock that limits nothing, is said alone.
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let rules = Rules::new(facts);
+    let mut findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
+    let is_alone = |finding: &Finding| matches!(finding.verdict, Verdict::Deadlock | Verdict::Quiet);
+    let alone = findings.iter().find(|finding| finding.holds && is_alone(finding)).map(|only| only.verdict);
+    // A herd explains no part of the waiting, but as much time beside it.
+    let beside_ns = |finding: &Finding| if finding.verdict == Verdict::Herd { facts.herd_ns } else { -1 };
+    let rank = |finding: &Finding| match alone {
+        Some(only) => (finding.verdict != only, Reverse(0)),
+        None if finding.holds => (false, Reverse(finding.explains_ns.unwrap_or_else(|| beside_ns(finding)))),
+        None => (true, Reverse(0)),
+    };
+    let order = |finding: &Finding| Verdict::ALL.iter().position(|verdict| *verdict == finding.verdict);
+    findings.sort_by_key(rank);
+    let most = if alone.is_some() { 1 } else { 3 };
+    let said = findings.iter().take(most).filter(|finding| finding.holds).count();
+    findings[..said].iter_mut().for_each(|finding| finding.said = true);
+    // The others are in the order of the list.
+    findings[said..].sort_by_key(order);
+    findings
+}
+
+/// What several rules need of the facts.
+struct Rules<'a> {
+    facts: &'a Facts,
+    parts: WaitParts,
+    is_long_site: bool,
+    has_few_long: bool,
+    has_hog: bool,
+    is_convoy: bool,
+}
+
+impl<'a> Rules<'a> {
+    fn new(facts: &'a Facts) -> Self {
+        let rules = Self {
+            facts,
+            parts: facts.parts(),
+            is_long_site: false,
+            has_few_long: !facts.is_covered && facts.has_few_long_holds(),
+            has_hog: false,
+            is_convoy: false,
+        };
+        let is_long = facts.worst_site().is_some_and(|site| facts.is_long(site));
+        let has_most = rules.hog() >= 75 * PERCENT && facts.overtaken_max >= MANY;
+        Self {
+            is_long_site: is_long && rules.part(rules.worst_ns()) >= 50 * PERCENT,
+            has_hog: has_most && rules.part(facts.hog_caused_ns) >= 50 * PERCENT,
+            is_convoy: rules.part(facts.convoy_wait_ns) >= 50 * PERCENT,
+            ..rules
+        }
+    }
+
+    /// Returns the share of the waiting.
+    fn part(&self, ns: i64) -> i64 {
+        units::ppm(ns, self.parts.waited_ns).unwrap_or(0)
+    }
+
+    /// Returns the waiting for holders of the worst site that ran.
+    fn worst_ns(&self) -> i64 {
+        self.facts.worst_site().map_or(0, |site| self.facts.holding_ns(&self.facts.sites[site]))
+    }
+
+    /// Returns the share in the hold time of the task with the most.
+    fn hog(&self) -> i64 {
+        units::ppm(self.facts.hog_ns, self.facts.all_held_ns).unwrap_or(0)
+    }
+
+    fn finding(&self, verdict: Verdict) -> Finding {
+        let Rule { heading, short, holds, value, explains_ns, evidence, advice, change } = self.of(verdict);
+        let sentence = |sentence: String| if holds { sentence } else { String::new() };
+        Finding {
+            verdict,
+            holds,
+            said: false,
+            value_ppm: value.map(|(value, _)| value),
+            limit_ppm: value.map(|(_, limit)| limit),
+            explains_ns,
+            evidence: sentence(evidence),
+            advice: sentence(advice),
+            prediction: None,
+            heading,
+            short,
+            change: change.and_then(|(kind, text, does)| Some((kind.parse(&text).ok()?, does))),
+        }
+    }
+
+    fn of(&self, verdict: Verdict) -> Rule {
+        use Verdict as V;
+        let Self { facts, parts, is_long_site, has_few_long, has_hog, is_convoy } = *self;
+        let names = &facts.names;
+        let share = |ns: i64| percent(ns, parts.waited_ns);
+        let part = |ns: i64, limit: i64| Rule {
+            holds: self.part(ns) >= limit,
+            value: Some((self.part(ns), limit)),
+            explains_ns: Some(ns),
+            ..Rule::default()
+        };
+        // Without off-CPU times, no time asleep does not mean that nobody slept.
+        let seen = |ns: i64, limit: i64| {
+            if facts.is_covered || ns > 0 { part(ns, limit) } else { Rule::default() }
+        };
+        let record = if facts.is_covered {
+            String::new()
+        } else {
+            let source = names.source;
+            format!(
+                ". Record again, as root, with --off-cpu --locks {source} to see whether the holder ran or slept meanwhile"
+            )
+        };
+        let handoff = Rule {
+            evidence: format!(
+                "no task held it during {} of the waiting: {} for each acquisition that waited",
+                share(parts.handoff_ns),
+                mean(parts.handoff_ns, facts.contended)
+            ),
+            advice: "fewer threads or larger pieces of work; let waiters spin before they sleep; no priority inheritance where it is not needed".into(),
+            change: Some((ChangeKind::Handoff, format!("{}=0", names.id), "with hand-offs that take no time")),
+            ..part(parts.handoff_ns, 50 * PERCENT)
+        };
+        match verdict {
+            V::Deadlock => Rule {
+                heading: "tasks wait for each other for ever",
+                holds: facts.is_deadlocked,
+                explains_ns: facts.is_deadlocked.then_some(parts.waited_ns),
+                evidence: "each of them waits for a lock that another one holds".into(),
+                advice: "take these locks in the same order everywhere".into(),
+                ..Rule::default()
+            },
+            V::Quiet => {
+                let pressure = units::ppm(parts.waited_ns, facts.lifetimes_ns)
+                    .max(units::ppm(facts.herd_ns, facts.herd_lifetimes_ns))
+                    .unwrap_or(0);
+                let of_time = percent(parts.waited_ns, facts.lifetimes_ns);
+                Rule {
+                    heading: "this lock slows nobody down",
+                    holds: pressure < PERCENT,
+                    value: Some((pressure, PERCENT)),
+                    evidence: format!("the threads that waited for it did so for {of_time} of their time"),
+                    advice: "perf record shows where the program runs, klock record --off-cpu where it sleeps".into(),
+                    ..Rule::default()
+                }
+            }
+            V::NotRecorded => Rule {
+                heading: "most of its holders were not recorded",
+                short: Some("not recorded"),
+                evidence: format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
+                advice: if names.has_no_holds {
+                    let (trace, lock) = (&names.trace, &names.lock);
+                    format!("it belongs to a lock of the program's own, whose holders klock cannot see; klock report{trace} --by stack --lock {lock} shows who waits for it")
+                } else if facts.nobody_ns > 0 {
+                    "record the holds, too: klock record COMMAND has those of pthread locks, --locks kernel those of kernel locks".into()
+                } else {
+                    format!("record what the holders do: klock record --off-cpu --locks {}", names.source)
+                },
+                ..part(parts.not_known_ns, 50 * PERCENT)
+            },
+            V::Nested => {
+                let (nested, trace) = (names.nested.as_ref(), &names.trace);
+                let most = nested.map_or("other locks", |lock| &lock.name);
+                let why = nested.map(|lock| format!(": klock why{trace} --lock {}", lock.word));
+                Rule {
+                    heading: "its holders wait for another lock",
+                    short: Some("holders wait for another lock"),
+                    evidence: format!("for {} of the waiting, its holder waited itself, most for {most}", share(parts.nested_ns)),
+                    advice: format!("begin with that lock{}", why.unwrap_or_default()),
+                    change: nested.map(|lock| (ChangeKind::Hold, format!("{}=0.5", lock.id), "half as long")),
+                    ..part(parts.nested_ns, 30 * PERCENT)
+                }
+            }
+            V::Herd => {
+                let (wakes, woken, vain) = facts.herds;
+                let limit = 50 * PERCENT;
+                let herd = units::ppm(facts.herd_ns, parts.waited_ns);
+                let herd = herd.unwrap_or(i64::from(facts.herd_ns > 0) * limit);
+                Rule {
+                    heading: "a wake-up wakes many threads, and most find nothing to do",
+                    holds: facts.herd_ns > 0 && herd >= limit,
+                    value: Some((herd, limit)),
+                    evidence: format!(
+                        "on average a signal woke {} threads, and {} of them waited again at once (signals: {}); it took these {} each to get the lock, {} beside the waiting",
+                        units::exact(woken.checked_div(wakes).unwrap_or(0)),
+                        percent(vain, woken),
+                        units::exact(wakes),
+                        mean(facts.herd_ns, vain),
+                        units::duration(facts.herd_ns)
+                    ),
+                    advice: "wake one thread for each piece of work: pthread_cond_signal in place of pthread_cond_broadcast".into(),
+                    ..Rule::default()
+                }
+            }
+            V::HolderAsleep => {
+                let place = names.slept_in.as_ref().map_or_else(String::new, |place| format!(", most in {place}"));
+                let site = names.slept_at.as_ref();
+                let site = site.map_or_else(String::new, |site| format!("; it had taken the lock at {site}"));
+                Rule {
+                    heading: "its holders sleep",
+                    short: Some("holders asleep"),
+                    evidence: format!("for {} of the waiting, its holder slept{place}{site}", share(parts.asleep_ns)),
+                    advice: "do that before the lock is taken, or after it is released".into(),
+                    change: Some((ChangeKind::NoSleep, names.id.clone(), "without that sleep")),
+                    ..seen(parts.asleep_ns, 30 * PERCENT)
+                }
+            }
+            V::HolderPreempted => Rule {
+                heading: "its holders wait for a CPU",
+                short: Some("holders without a CPU"),
+                evidence: format!("for {} of the waiting, its holder was ready to run and had no CPU", share(parts.off_cpu_ns)),
+                advice: "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
+                change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
+                ..seen(parts.off_cpu_ns, 20 * PERCENT)
+            },
+            V::ReadersBlockWriter => Rule {
+                heading: "readers keep writers waiting",
+                evidence: format!("for {} of the waiting, a writer waited for readers", share(facts.exclusive_by_shared_ns)),
+                advice: "let writers go first (PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP), or replace the data instead of changing it".into(),
+                ..part(facts.exclusive_by_shared_ns, 50 * PERCENT)
+            },
+            V::WriterBlocksReaders => Rule {
+                heading: "writers keep readers waiting",
+                evidence: format!("for {} of the waiting, a reader waited for a writer", share(facts.shared_by_exclusive_ns)),
+                advice: format!("shorten what writers do: klock report{} --by site --mode exclusive --lock {}", names.trace, names.lock),
+                ..part(facts.shared_by_exclusive_ns, 50 * PERCENT)
+            },
+            V::LongSite => {
+                let at = facts.worst_site();
+                let worst = at.map(|at| facts.sites[at]).unwrap_or_default();
+                let length = match worst.holds {
+                    0 => "to the end of the recording".to_owned(),
+                    holds => format!("for {} on average", mean(worst.hold_ns, holds)),
+                };
+                let others = match at.map_or((0, 0), |at| facts.other_holds(at)) {
+                    (0, _) => String::new(),
+                    (others, ns) => format!(", all other places for {}", mean(ns, others)),
+                };
+                let site = at.and_then(|at| names.sites.get(at)).map_or("?", String::as_str);
+                let does = if facts.is_covered { "it ran during" } else { "it had the lock during" };
+                let place = site.split(' ').next().filter(|place| at.is_some() && !place.contains('='));
+                let rule = part(self.worst_ns(), 50 * PERCENT);
+                Rule {
+                    heading: "one place holds it too long",
+                    // Readers whose holds overlap keep a writer waiting for much longer than each of them.
+                    holds: is_long_site && self.part(facts.exclusive_by_shared_ns) < 50 * PERCENT,
+                    evidence: format!("{site} holds it {length}{others}; {does} {} of the waiting", share(self.worst_ns())),
+                    advice: format!("do less there while the lock is held{record}"),
+                    change: place.map(|place| (ChangeKind::Hold, format!("{}@{place}=0.5", names.id), "half as long")),
+                    ..rule
+                }
+            }
+            V::FewLongHolds => {
+                let [(awaited, awaited_ns), (rest, rest_ns)] = facts.awaited_holds();
+                let rule = part(parts.holding_ns, 50 * PERCENT);
+                Rule {
+                    heading: "a few holds are much longer than all others",
+                    holds: rule.holds && has_few_long && !is_long_site,
+                    evidence: format!(
+                        "{} of {} holds made others wait; these lasted for {} on average, all others for {}",
+                        units::exact(awaited),
+                        units::exact(awaited + rest),
+                        mean(awaited_ns, awaited),
+                        mean(rest_ns, rest)
+                    ),
+                    advice: format!("these holders probably lost their CPU or slept: use fewer threads, or hold the lock for shorter{record}"),
+                    ..rule
+                }
+            }
+            V::Hog => Rule {
+                heading: "one thread takes it again before others do",
+                holds: has_hog,
+                value: Some((self.hog(), 75 * PERCENT)),
+                explains_ns: Some(facts.hog_caused_ns),
+                evidence: format!(
+                    "{} has {} of the hold time; {} acquisitions overtook one that had come before",
+                    names.hog.as_deref().unwrap_or("one thread"),
+                    percent(facts.hog_ns, facts.all_held_ns),
+                    units::exact(facts.overtaken_max)
+                ),
+                advice: "let it release the lock for longer, or take it less often".into(),
+                change: Some((ChangeKind::Fifo, names.id.clone(), "first come, first served")),
+                ..Rule::default()
+            },
+            V::TooOften => {
+                let rule = part(parts.holding_ns, 50 * PERCENT);
+                let held = units::ppm(facts.held_ns, facts.span_ns).unwrap_or(0);
+                Rule {
+                    heading: "it is taken too often",
+                    holds: rule.holds && held >= 20 * PERCENT && !is_long_site && !has_few_long && !has_hog,
+                    evidence: format!(
+                        "taken {} times per second for {} on average, it is held {} of the time",
+                        facts.rate(),
+                        mean(facts.all_held_ns, facts.acquisitions),
+                        percent(facts.held_ns, facts.span_ns)
+                    ),
+                    advice: format!("take it less often: batch the work, or give each thread or each part of the data a lock of its own{record}"),
+                    change: Some((ChangeKind::Shard, format!("{}=4", names.id), "four locks instead")),
+                    ..rule
+                }
+            }
+            V::Convoy => Rule {
+                heading: "a convoy: it is free, but each waiter has to wake up first",
+                short: Some("convoys"),
+                holds: is_convoy,
+                value: Some((self.part(facts.convoy_wait_ns), 50 * PERCENT)),
+                ..handoff
+            },
+            V::Handoff => Rule {
+                heading: "it is free while the next waiter wakes up",
+                short: Some("hand-offs"),
+                holds: handoff.holds && !is_convoy,
+                ..handoff
+            },
+            V::OnlyWritten => {
+                let shared = units::ppm(facts.shared, facts.acquisitions).unwrap_or(0);
+                let is_rare = facts.acquisitions >= MANY && shared < PERCENT;
+                let (shares, all) = (units::exact(facts.shared), units::exact(facts.acquisitions));
+                Rule {
+                    heading: "a reader-writer lock that hardly anybody reads",
+                    holds: facts.can_be_shared && is_rare,
+                    value: facts.can_be_shared.then_some((shared, PERCENT)),
+                    evidence: format!("{shares} of {all} acquisitions shared it"),
+                    advice: "a mutex does the same for less".into(),
+                    ..Rule::default()
+                }
+            }
+        }
+    }
+}
+
+/// Returns a share as whole percent.
+pub(super) fn percent(part: i64, whole: i64) -> String {
+    match units::ppm(part, whole) {
+        Some(ppm) if (1..10_000).contains(&ppm) => "less than 1 %".to_owned(),
+        Some(ppm) => format!("{} %", (ppm + 5_000) / 10_000),
+        None => "-".to_owned(),
+    }
+}
+
+fn mean(ns: i64, n: i64) -> String {
+    ns.checked_div(n).map_or_else(|| "-".to_owned(), units::duration)
+}
