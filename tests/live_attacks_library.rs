@@ -113,10 +113,11 @@ fn daemon_after_klock(scene: &Scene, record: impl FnOnce(&[&str]) -> Command) ->
     let evil = scene.evil_library();
     let at = |name: &str| scene.path(name).display().to_string();
     let daemon = format!(
-        "export EVIL_MARK={mark}; echo \"$LD_PRELOAD\" > {library}; \
+        "export EVIL_MARK={mark}; echo \"${{KLOCK_PRELOAD%%:*}}\" > {socket}; echo \"$LD_PRELOAD\" > {library}; \
          while [ ! -e {go} ]; do sleep 0.05; done; /bin/true 2>> {log}; /bin/echo ran >> {log} 2>&1; mv {log} {done}",
         mark = at("mark"),
         library = at("library"),
+        socket = at("socket"),
         go = at("go"),
         log = at("log"),
         done = at("done"),
@@ -135,6 +136,16 @@ fn daemon_after_klock(scene: &Scene, record: impl FnOnce(&[&str]) -> Command) ->
     );
     let mut attacker = Command::new("sh");
     run(attacker.args(["-c", &attack]).uid(ATTACKER).gid(ATTACKER));
+    let socket = written(&scene.path("socket")).trim().to_owned();
+    let bind = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).bind(sys.argv[1])";
+    let mut attacker = Command::new("python3");
+    let ended = run(attacker.args(["-c", bind, &socket]).uid(ATTACKER).gid(ATTACKER));
+    assert!(
+        socket.starts_with('/') && ended.stderr.contains("PermissionError"),
+        "{socket}: {}",
+        ended.stderr
+    );
+    assert!(!Path::new(&socket).exists(), "klock has left its socket");
     fs::write(scene.path("go"), "").unwrap();
     (written(&scene.path("done")), library)
 }

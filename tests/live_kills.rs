@@ -148,7 +148,7 @@ fn run(programs: &Programs, folder: &str, (victim, is_busy): (Victim, bool), aft
     files.sort();
     assert_eq!(files, ["t.locks.parquet", "t.parquet", "t.stacks.parquet", "t.tasks.parquet", "tmp"]);
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
-    assert!(!sockets.contains(&format!("@klock-{}-", recorder.child.id())), "a socket is left");
+    assert!(!sockets.contains(&format!("/klock-{}-", recorder.child.id())), "a socket is left");
     soon(LIMIT, "the program still runs", || !is_there(pid));
 
     let trace = Trace::open(&trace).unwrap();

@@ -289,7 +289,7 @@ fn a_klock_that_is_killed_leaves_nothing_behind_and_its_command_running() {
     drop(program);
     place.assert_nothing_is_left();
     let sockets = fs::read_to_string("/proc/net/unix").unwrap();
-    let ours = format!("@klock-{}-", recorder.child.id());
+    let ours = format!("/klock-{}-", recorder.child.id());
     assert!(!sockets.contains(&ours), "a socket is left");
 }
 

@@ -63,11 +63,9 @@ fn own_path() -> &'static [u8] {
 /// Returns the device and inode of the file that has the path now, as this thread sees it.
 fn identity() -> Option<(u64, u64)> {
     let mut facts = MaybeUninit::<libc::stat>::zeroed();
-    let path = (&raw const PATH) as usize;
-    let arguments = [libc::AT_FDCWD as usize, path, facts.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: the path ends with a zero, and the kernel fills the facts.
     unsafe {
-        (sys::call(libc::SYS_newfstatat, arguments) == 0).then(|| {
+        sys::stat((&raw const PATH) as usize, facts.as_mut_ptr()).then(|| {
             let facts = facts.assume_init();
             (facts.st_dev, facts.st_ino)
         })

@@ -1,6 +1,9 @@
 //! The connection of the process to klock. Requests a region through the socket named in the environment, once per program and
 //! once in each forked child, and detects that the process is a child. A process without a connection records nothing. Before it
 //! exits, klock may read its mappings, which are gone then. Only [`is_current`] runs on the path of recorded calls.
+//!
+//! The socket outlives klock only as a name in a directory that other users cannot change. What answers there must belong to the owner of
+//! the name, and its memory must keep its size: a process that trusts others would crash at their will.
 
 use core::{
     ffi::{c_int, c_void},
@@ -10,7 +13,8 @@ use core::{
 };
 
 use trace_format::preload::{
-    CHUNKS_OFFSET, Hello, MAGIC, MIN_CHUNK_BYTES, Region, SECRET_BYTES, SOCKET_VARIABLE, parse_socket, reason,
+    CHUNKS_OFFSET, Hello, MAGIC, MAX_SOCKET_PATH, MIN_CHUNK_BYTES, Region, SECRET_BYTES, SOCKET_VARIABLE,
+    parse_socket, reason,
 };
 
 use crate::{
@@ -28,6 +32,8 @@ const OFF: u32 = 3;
 
 static REGION: AtomicPtr<Region> = AtomicPtr::new(null_mut());
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+static CHUNKS: AtomicU32 = AtomicU32::new(0);
+static CHUNK_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The process that the region belongs to. A child by vfork has the memory of its parent.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// The generation of this process: 1 for the program's first process, and a higher number for each forked child. It is in
@@ -52,10 +58,18 @@ const EXIT_TIMEOUT_S: libc::time_t = 1;
 /// Maximum number of retries of an interrupted system call.
 const MAX_RETRIES: u32 = 100;
 
+/// The chunks of a region: numbers that were checked when it was mapped, and are not read again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) chunks: u32,
+    pub(crate) chunk_bytes: u64,
+}
+
 /// The region and the generation of a process.
 #[derive(Clone, Copy)]
 pub(crate) struct Connection {
     pub(crate) region: *mut Region,
+    pub(crate) shape: Shape,
     pub(crate) generation: u32,
     /// The memory of the process's generation. A different value means a forked child.
     pub(crate) generation_counter: *const AtomicU32,
@@ -83,6 +97,10 @@ pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connecti
                 if generation != 0 {
                     return Some(Connection {
                         region: REGION.load(Ordering::Relaxed),
+                        shape: Shape {
+                            chunks: CHUNKS.load(Ordering::Relaxed),
+                            chunk_bytes: CHUNK_BYTES.load(Ordering::Relaxed) as u64,
+                        },
                         generation,
                         generation_counter,
                     });
@@ -91,8 +109,12 @@ pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connecti
                     return None;
                 }
                 if begin_connecting(CONNECTED) {
+                    // SAFETY: the parent's region is mapped until it is unmapped below.
+                    let is_active = unsafe { region().as_ref() }
+                        .is_some_and(|region| region.active.load(Ordering::Relaxed) != 0);
                     unmap_parents_region();
-                    finish_connecting(connect(reason::FORK));
+                    // After the end of the recording nobody answers.
+                    finish_connecting(is_active.then(|| connect(reason::FORK)).flatten());
                 }
             }
             _ if !may_connect => return None,
@@ -200,19 +222,18 @@ fn prepare(at_exit: Cleanup) -> bool {
     wiped == 0
 }
 
-/// Reads the socket's name and the secret from the environment. Abstract addresses start with a zero byte.
+/// Reads the socket's path and the secret from the environment.
 fn read_address() -> bool {
+    const { assert!(MAX_SOCKET_PATH < 108, "a zero follows the path") };
     let value = real::variable(SOCKET_VARIABLE.as_bytes());
-    let Some((name, secret)) = value.and_then(parse_socket).filter(|(name, _)| name.len() <= 107) else {
-        return false;
-    };
+    let Some((name, secret)) = value.and_then(parse_socket) else { return false };
     // SAFETY: called once, before the first connection.
     unsafe {
         SECRET = secret;
         let address = &raw mut ADDRESS;
         let path = (&raw mut (*address).sun_path).cast::<u8>();
         (*address).sun_family = libc::AF_UNIX as libc::sa_family_t;
-        path.add(1).copy_from_nonoverlapping(name.as_ptr(), name.len());
+        path.copy_from_nonoverlapping(name.as_ptr(), name.len());
         let bytes = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
         ADDRESS_BYTES.store(bytes, Ordering::Relaxed);
     }
@@ -262,9 +283,11 @@ fn connect(reason: u32) -> Option<()> {
     let memory = with_socket(|socket| request(socket, reason, TIMEOUT_S))?;
     let mapped = map(memory);
     sys::close(memory);
-    let (region, bytes) = mapped?;
+    let Mapped { region, bytes, shape } = mapped?;
     REGION.store(region, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Relaxed);
+    CHUNKS.store(shape.chunks, Ordering::Relaxed);
+    CHUNK_BYTES.store(shape.chunk_bytes as usize, Ordering::Relaxed);
     PID.store(sys::pid(), Ordering::Relaxed);
     let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: `prepare` allocated the page.
@@ -300,12 +323,30 @@ fn request(socket: c_int, reason: u32, timeout_s: libc::time_t) -> Option<c_int>
     let bytes = ADDRESS_BYTES.load(Ordering::Relaxed);
     // SAFETY: the kernel reads the address.
     retry(|| unsafe { sys::call3(libc::SYS_connect, descriptor, &raw const ADDRESS as usize, bytes) })?;
+    // klock alone gets the secret.
+    is_of_owner(descriptor).then_some(())?;
     let (data, bytes) = (&raw const hello as usize, size_of::<Hello>());
     // SAFETY: the kernel reads the hello.
     retry(|| unsafe {
         sys::call(libc::SYS_sendto, [descriptor, data, bytes, libc::MSG_NOSIGNAL as usize, 0, 0])
     })?;
     receive(descriptor)
+}
+
+/// Whether the process that listens at the other end belongs to the owner of the socket's path.
+fn is_of_owner(socket: usize) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut facts = mem::MaybeUninit::<libc::stat>::zeroed();
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes the facts, and reads the path, which ends with a zero.
+    unsafe {
+        let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
+        let arguments = [socket, level, option, &raw mut peer as usize, &raw mut bytes as usize, 0];
+        let path = (&raw const ADDRESS.sun_path) as usize;
+        sys::call(libc::SYS_getsockopt, arguments) == 0
+            && sys::stat(path, facts.as_mut_ptr())
+            && facts.assume_init().st_uid == peer.uid
+    }
 }
 
 /// A control message with one descriptor.
@@ -338,22 +379,36 @@ fn receive(socket: usize) -> Option<c_int> {
     (received == Some(1) && holds_one).then_some(control.descriptor)
 }
 
-/// Maps the region of a descriptor, if its head is valid for this build.
-fn map(descriptor: c_int) -> Option<(*mut Region, usize)> {
+/// A region that was mapped.
+struct Mapped {
+    region: *mut Region,
+    bytes: usize,
+    shape: Shape,
+}
+
+/// Maps the region of a descriptor, if its head is valid for this build and the memory cannot get smaller.
+fn map(descriptor: c_int) -> Option<Mapped> {
+    sys::file_bytes(descriptor).filter(|bytes| *bytes >= PAGE as u64 && sys::cannot_shrink(descriptor))?;
     let head = sys::map_shared(descriptor, PAGE)?;
-    // SAFETY: the page is mapped, and klock set the size of the memory before it sent it.
-    let region = unsafe { &*head.cast::<Region>() };
-    let bytes = region.bytes;
-    let chunks = u64::from(region.chunks).checked_mul(region.chunk_bytes);
-    let is_valid = region.magic == MAGIC
+    // SAFETY: the page is mapped and stays as large. Each number is read once, whoever changes it meanwhile.
+    let (magic, bytes, shape) = unsafe {
+        let region = head.cast::<Region>();
+        let chunk_bytes = (&raw const (*region).chunk_bytes).read_volatile();
+        let shape = Shape { chunks: (&raw const (*region).chunks).read_volatile(), chunk_bytes };
+        ((&raw const (*region).magic).read_volatile(), (&raw const (*region).bytes).read_volatile(), shape)
+    };
+    let chunks = u64::from(shape.chunks).checked_mul(shape.chunk_bytes);
+    let is_valid = magic == MAGIC
         && bytes <= max_bytes()
-        && region.chunk_bytes.is_power_of_two()
-        && region.chunk_bytes >= MIN_CHUNK_BYTES
+        && sys::file_bytes(descriptor).is_some_and(|of_file| bytes <= of_file)
+        && shape.chunk_bytes.is_power_of_two()
+        && shape.chunk_bytes >= MIN_CHUNK_BYTES
         && chunks.is_some_and(|chunks| chunks <= bytes.saturating_sub(CHUNKS_OFFSET as u64));
     // SAFETY: this function owns the mapping.
     unsafe { sys::unmap(head, PAGE) };
     let bytes = bytes as usize;
-    is_valid.then(|| sys::map_shared(descriptor, bytes)).flatten().map(|all| (all.cast(), bytes))
+    let region = is_valid.then(|| sys::map_shared(descriptor, bytes)).flatten()?;
+    Some(Mapped { region: region.cast(), bytes, shape })
 }
 
 /// Returns the maximum size of the region: a small part of what the program may map in all.

@@ -11,7 +11,8 @@ use crate::sys;
 pub(crate) unsafe fn claim(region: *mut Region) -> Option<*mut Slot> {
     // SAFETY: the region is mapped.
     unsafe {
-        let pool = Pool::new(region, (*region).chunks);
+        // Without its chunks.
+        let pool = Pool::new(region, 0);
         loop {
             let index = pool.free_slots.pop().or_else(|| next_unused(region))? as usize % SLOTS;
             let slot = region.cast::<u8>().add(SLOTS_OFFSET).cast::<Slot>().add(index);

@@ -1,6 +1,9 @@
 //! System calls without the C library. They do not change errno, are not cancellation points, and cannot be interposed.
 
-use core::ffi::{CStr, c_int};
+use core::{
+    ffi::{CStr, c_int},
+    mem,
+};
 
 /// Makes a system call. A negative result is an error.
 #[cfg(target_arch = "x86_64")]
@@ -133,6 +136,32 @@ pub(crate) fn map_shared(descriptor: c_int, bytes: usize) -> Option<*mut u8> {
 pub(crate) unsafe fn unmap(at: *mut u8, bytes: usize) {
     // SAFETY: the caller's obligation.
     unsafe { call3(libc::SYS_munmap, at as usize, bytes, 0) };
+}
+
+/// Finds the facts of the file at the address of a path; returns whether there is one.
+///
+/// # Safety
+/// The path ends with a zero, and `facts` can be written.
+pub(crate) unsafe fn stat(path: usize, facts: *mut libc::stat) -> bool {
+    // SAFETY: the caller's obligation.
+    unsafe { call(libc::SYS_newfstatat, [libc::AT_FDCWD as usize, path, facts as usize, 0, 0, 0]) == 0 }
+}
+
+/// Returns the size of an open file.
+pub(crate) fn file_bytes(descriptor: c_int) -> Option<u64> {
+    let mut facts = mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the kernel writes the facts, for which zeros are valid.
+    unsafe {
+        let result = call3(libc::SYS_fstat, descriptor as usize, facts.as_mut_ptr() as usize, 0);
+        (result == 0).then(|| facts.assume_init().st_size as u64)
+    }
+}
+
+/// Whether an open file is memory that is sealed against becoming smaller.
+pub(crate) fn cannot_shrink(descriptor: c_int) -> bool {
+    // SAFETY: returns a number.
+    let seals = unsafe { call3(libc::SYS_fcntl, descriptor as usize, libc::F_GET_SEALS as usize, 0) };
+    seals > 0 && seals & libc::F_SEAL_SHRINK as isize != 0
 }
 
 /// Closes a descriptor.

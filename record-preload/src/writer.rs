@@ -13,7 +13,7 @@ use trace_format::preload::{
     queue::{Next, limit},
 };
 
-use crate::{restrictions, sys};
+use crate::{process::Shape, restrictions, sys};
 
 const UNIT_SIZE: u64 = UNIT_BYTES as u64;
 /// Maximum time that the lossless threads of a process wait for a reader that does not make progress. On a machine with many more
@@ -49,11 +49,11 @@ impl Writer {
     /// Creates the writer of a session that has started in `slot`.
     ///
     /// # Safety
-    /// The slot belongs to this thread, and the region stays mapped while the writer is used.
-    pub(crate) unsafe fn new(region: *mut Region, slot: *mut Slot) -> Self {
-        // SAFETY: the region is mapped, and these fields do not change.
-        let (chunk_bytes, chunks, lossless) =
-            unsafe { ((*region).chunk_bytes, (*region).chunks, (*region).lossless) };
+    /// The slot belongs to this thread, and the region has this shape and stays mapped while the writer is used.
+    pub(crate) unsafe fn new(region: *mut Region, shape: Shape, slot: *mut Slot) -> Self {
+        let Shape { chunks, chunk_bytes } = shape;
+        // SAFETY: the region is mapped, and this field does not change.
+        let lossless = unsafe { (*region).lossless };
         Self {
             slot,
             origin: null_mut(),

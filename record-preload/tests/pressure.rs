@@ -116,6 +116,20 @@ fn after_the_recording_calls_are_only_forwarded() {
 }
 
 #[test]
+fn a_process_trusts_no_memory_that_can_shrink_and_no_server_of_another_user() {
+    let program = program("threads", &[]);
+    let mut untrusted = vec![Options { sealed: false, ..Options::default() }];
+    // SAFETY: the call has no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        untrusted.push(Options { foreign: true, ..Options::default() });
+    }
+    for options in untrusted {
+        let outcome = record(&options, Command::new(&program).args(["2", "1000"])).successful();
+        assert_eq!(outcome.processes.iter().map(attempts).sum::<u64>(), 0, "{options:?}");
+    }
+}
+
+#[test]
 fn programs_run_without_klock() {
     let program = program("calls", &[]);
     let functions = |text: &[u8]| -> Vec<String> {
@@ -127,7 +141,8 @@ fn programs_run_without_klock() {
     let alone = Command::new(&program).output().expect("it runs");
     let socket = |name: &str| format!("{name}:{:032x}", 7);
     let values = [None, Some(String::new()), Some("no-secret".to_owned())];
-    for name in values.into_iter().chain(["no-listener", &"long".repeat(60)].map(|name| Some(socket(name)))) {
+    for name in values.into_iter().chain(["/no-listener", &"/long".repeat(60)].map(|name| Some(socket(name))))
+    {
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library());
         if let Some(name) = name {

@@ -23,9 +23,9 @@ pub use layout::{
     CHUNKS_OFFSET, MAGIC, MAX_CHUNKS, MIN_CHUNK_BYTES, Region, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES, state,
 };
 
-/// Environment variable with the name of the abstract socket where a process asks for its region, a colon, and the recording's
-/// secret in [`SECRET_DIGITS`] hexadecimal digits. Every user can list the names of abstract sockets; only the user of a process
-/// and root can read its environment.
+/// Environment variable with the path of the socket where a process asks for its region, a colon, and the recording's
+/// secret in [`SECRET_DIGITS`] hexadecimal digits. Every user can connect to the socket; only the user of a process and root can read
+/// its environment.
 pub const SOCKET_VARIABLE: &str = "KLOCK_PRELOAD";
 /// Environment variable with the number of seccomp filters that klock itself has. A program that starts under more makes no system
 /// calls for its recording.
@@ -56,15 +56,19 @@ pub struct Hello {
     pub max_bytes: u64,
 }
 
-/// Splits the value of [`SOCKET_VARIABLE`] into the socket's name and the secret; `None` if it is invalid.
+/// Maximum length of the path in [`SOCKET_VARIABLE`].
+pub const MAX_SOCKET_PATH: usize = 107;
+
+/// Splits the value of [`SOCKET_VARIABLE`] into the socket's path and the secret; `None` if it is invalid.
 pub fn parse_socket(value: &[u8]) -> Option<(&[u8], [u8; SECRET_BYTES])> {
     let (rest, digits) = value.split_at_checked(value.len().checked_sub(SECRET_DIGITS)?)?;
-    let name = rest.strip_suffix(b":").filter(|name| !name.is_empty())?;
+    let path =
+        rest.strip_suffix(b":").filter(|path| path.starts_with(b"/") && path.len() <= MAX_SOCKET_PATH)?;
     let mut secret = [0; SECRET_BYTES];
     for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
         *byte = digit(pair[0])? << 4 | digit(pair[1])?;
     }
-    Some((name, secret))
+    Some((path, secret))
 }
 
 const fn digit(digit: u8) -> Option<u8> {
@@ -285,17 +289,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_variable_has_a_name_and_a_secret() {
-        let value = b"klock-1-ab:000102030405060708090a0b0c0d0eff";
+    fn the_variable_has_a_path_and_a_secret() {
+        let value = b"/k/klock-1-ab:000102030405060708090a0b0c0d0eff";
         let secret = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255];
-        assert_eq!(parse_socket(value), Some((&b"klock-1-ab"[..], secret)));
-        let invalid: [&[u8]; 6] = [
+        assert_eq!(parse_socket(value), Some((&b"/k/klock-1-ab"[..], secret)));
+        let invalid: [&[u8]; 7] = [
             b"",
-            b"klock-1-ab",
+            b"/klock-1-ab",
             b":000102030405060708090a0b0c0d0eff",
-            b"klock-1-ab000102030405060708090a0b0c0d0eff",
-            b"klock-1-ab:000102030405060708090a0b0c0d0eFF",
-            b"klock-1-ab:0102030405060708090a0b0c0d0eff",
+            b"klock-1-ab:000102030405060708090a0b0c0d0eff",
+            b"/klock-1-ab000102030405060708090a0b0c0d0eff",
+            b"/klock-1-ab:000102030405060708090a0b0c0d0eFF",
+            b"/klock-1-ab:0102030405060708090a0b0c0d0eff",
         ];
         for value in invalid {
             assert_eq!(parse_socket(value), None);

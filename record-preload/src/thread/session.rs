@@ -196,7 +196,7 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
             return state::UNRECORDED;
         };
         slot::start_session(slot, &facts);
-        thread.writer = Writer::new(region, slot);
+        thread.writer = Writer::new(region, connection.shape, slot);
         let is_active = (*thread.active).load(Ordering::Relaxed) != 0;
         if is_active && (!may_call || facts.tid != sys::pid()) {
             put_thread(thread, op::STARTED);

@@ -79,6 +79,10 @@ pub(crate) struct Options {
     pub(crate) drain: bool,
     /// Clear `active` from the start.
     pub(crate) inactive: bool,
+    /// Seal the memory of the region, so that it cannot shrink.
+    pub(crate) sealed: bool,
+    /// Give the path of the socket to another user. Needs root.
+    pub(crate) foreign: bool,
     /// Maximum number of events kept per session; the rest is only counted.
     pub(crate) max_events: usize,
     /// Copy records and count their units: the fastest reader.
@@ -94,6 +98,8 @@ impl Default for Options {
             lossless: false,
             drain: true,
             inactive: false,
+            sealed: true,
+            foreign: false,
             max_events: 200_000,
             skim: false,
         }
@@ -241,8 +247,11 @@ pub(crate) fn record(options: &Options, command: &mut Command) -> Outcome {
 /// As [`record`], but kills the command after a time.
 pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option<Duration>) -> Outcome {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("klock-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let name = format!("/tmp/klock-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let listener = listen(&name);
+    if options.foreign {
+        std::os::unix::fs::chown(&name, Some(65534), None).expect("root gives files away");
+    }
     let over = Arc::new(AtomicBool::new(false));
     let regions: Arc<Mutex<Vec<Mapped>>> = Arc::default();
     let server = {
@@ -287,6 +296,7 @@ pub(crate) fn run(options: &Options, command: &mut Command, killed_after: Option
     assert!(!timed_out, "{command:?} did not end: {stdout} {stderr}");
     over.store(true, Ordering::Release);
     server.join().expect("valid records");
+    fs::remove_file(&name).expect("the socket's name is ours");
     let mut regions = mem::take(&mut *regions.lock().expect("not poisoned"));
     let processes = regions.iter_mut().map(|mapped| finish(mapped, options)).collect();
     Outcome { status, stdout, stderr, processes }

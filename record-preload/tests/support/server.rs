@@ -34,7 +34,7 @@ pub(super) struct Mapped {
 // SAFETY: the memory is shared with another process anyway, and only one thread reads it here.
 unsafe impl Send for Mapped {}
 
-/// Listens on an abstract socket.
+/// Listens at a path.
 pub(super) fn listen(name: &str) -> OwnedFd {
     // SAFETY: makes descriptors; the address is read.
     unsafe {
@@ -42,7 +42,7 @@ pub(super) fn listen(name: &str) -> OwnedFd {
         assert!(socket >= 0);
         let mut address: libc::sockaddr_un = mem::zeroed();
         address.sun_family = libc::AF_UNIX as u16;
-        for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
+        for (to, from) in address.sun_path.iter_mut().zip(name.bytes()) {
             *to = from as libc::c_char;
         }
         let bytes = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
@@ -99,11 +99,13 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         if hello.reason == reason::EXIT {
             return None;
         }
-        let memory = libc::memfd_create(c"klock-test".as_ptr(), libc::MFD_CLOEXEC);
+        let memory = libc::memfd_create(c"klock-test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         assert!(memory >= 0);
         let memory = OwnedFd::from_raw_fd(memory);
         let bytes = CHUNKS_OFFSET + options.pool_bytes as usize;
         assert_eq!(libc::ftruncate(memory.as_raw_fd(), bytes as i64), 0);
+        let seals = if options.sealed { libc::F_SEAL_SHRINK } else { 0 };
+        assert_eq!(libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, seals), 0);
         let region = libc::mmap(
             std::ptr::null_mut(),
             bytes,

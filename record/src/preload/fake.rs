@@ -1,9 +1,13 @@
 //! A process for tests that writes into its region as the library does.
 
 use std::{
+    ffi::OsStr,
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -40,15 +44,15 @@ pub(super) fn map(file: OwnedFd, config: &RegionConfig) -> io::Result<Region> {
 }
 
 /// Connects to the server of a variable's value. Returns the connection and the secret.
-pub(super) fn connect(variable: &str) -> io::Result<(OwnedFd, [u8; SECRET_BYTES])> {
+pub(super) fn connect(variable: &OsStr) -> io::Result<(OwnedFd, [u8; SECRET_BYTES])> {
     let (name, secret) = parse_socket(variable.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
     let socket = net::socket(net::AddressFamily::UNIX, net::SocketType::SEQPACKET, None)?;
-    net::connect(&socket, &net::SocketAddrUnix::new_abstract_name(name)?)?;
+    net::connect(&socket, &net::SocketAddrUnix::new(name)?)?;
     Ok((socket, secret))
 }
 
 /// Asks a server for a region, as a process does.
-pub(super) fn ask(variable: &str, hello: &Hello) -> io::Result<Region> {
+pub(super) fn ask(variable: &OsStr, hello: &Hello) -> io::Result<Region> {
     let (socket, secret) = connect(variable)?;
     ask_over(&socket, &Hello { secret, ..*hello })
 }

@@ -68,6 +68,11 @@ impl Library {
         Err(LibraryError { refusals })
     }
 
+    /// Returns the directory of the file, which only klock's user can change.
+    pub(crate) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
     fn install_in(place: &Path) -> Result<Self, Refusal> {
         let directory = Directory::open(place)?;
         let name = file_name();

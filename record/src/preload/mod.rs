@@ -87,7 +87,7 @@ impl PreloadOptions {
 #[derive(Debug)]
 pub(crate) struct Preload {
     library: Library,
-    socket: String,
+    socket: OsString,
     server: Handle,
     pub(crate) queue: Arc<DrainQueue>,
     pub(crate) spool: Arc<Spool>,
@@ -110,7 +110,7 @@ impl Preload {
         options: &PreloadOptions,
         mappings: MappingReader,
     ) -> io::Result<Self> {
-        let server = Server::listen()?;
+        let server = Server::listen(library.directory())?;
         let config = options.region_config();
         let ledger = Ledger::of_this_machine(queue::memory_bytes().map_or(1 << 30, |bytes| bytes as u64));
         let (queue, spool) = (Arc::new(DrainQueue::new(ledger)), Arc::new(Spool::new()));
@@ -141,7 +141,7 @@ impl Preload {
         let value = library::preload_value(&self.library.path, before.as_deref());
         let mut variables = vec![
             (OsString::from("LD_PRELOAD"), value),
-            (OsString::from(SOCKET_VARIABLE), OsString::from(&self.socket)),
+            (OsString::from(SOCKET_VARIABLE), self.socket.clone()),
         ];
         if let Some(filters) = procfs::seccomp_filters() {
             variables.push((OsString::from(SECCOMP_VARIABLE), OsString::from(filters.to_string())));

@@ -1,13 +1,16 @@
-//! The socket at which recorded processes ask for their regions. It is abstract, so that no file can stay behind. Any user can
-//! connect; a process that joins must present the secret, which only its environment contains.
+//! The socket at which recorded processes ask for their regions. It lies in the directory of the library, where no other user can
+//! put one in its place, also after klock has ended. Any user can connect; a process that joins must present the secret, which only
+//! its environment contains.
 //!
 //! A process sends one message and waits for the answer. Everything that must be read while it certainly exists is read before
 //! the answer: its mappings, its name, a descriptor that reports its exit. Nothing here waits for a single process: connections
 //! that send nothing expire, and a flood of them displaces itself (`half_open`).
 
 use std::{
+    ffi::OsString,
     io,
     os::fd::{AsFd as _, OwnedFd},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -43,10 +46,13 @@ use socket::Peer;
 #[derive(Debug)]
 pub(crate) struct Server {
     socket: Arc<OwnedFd>,
-    name: String,
+    path: PathBuf,
     secret: Secret,
     stop: Arc<AtomicBool>,
 }
+
+/// Maximum length of the name of the socket while it is made, with a slash before it.
+pub(super) const NAME_BYTES: usize = "/klock-4194304-0123456789abcdef.new".len();
 
 /// The time within which a process must send its request.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,20 +65,24 @@ const MAX_ANSWERS: usize = 16;
 const MAX_REQUEST_AGE_NS: u64 = 2_000_000_000;
 
 impl Server {
-    /// Starts to listen; processes wait until [`run`](Self::run) answers.
-    pub(crate) fn listen() -> io::Result<Self> {
-        let name = format!("klock-{}-{:016x}", std::process::id(), random());
-        let socket = Arc::new(socket::listen(&name)?);
-        Ok(Self { socket, name, secret: Secret::new()?, stop: Arc::default() })
+    /// Starts to listen in this directory; processes wait until [`run`](Self::run) answers. Removes sockets that klocks have left
+    /// which were killed.
+    pub(crate) fn listen(directory: &Path) -> io::Result<Self> {
+        socket::remove_abandoned(directory);
+        let path = directory.join(format!("{}{}-{:016x}", socket::PREFIX, std::process::id(), random()));
+        let socket = Arc::new(socket::listen(&path)?);
+        Ok(Self { socket, path, secret: Secret::new()?, stop: Arc::default() })
     }
 
     /// The value of the environment variable by which processes find the socket and may join.
-    pub(crate) fn variable(&self) -> String {
-        format!("{}:{}", self.name, self.secret.to_hex())
+    pub(crate) fn variable(&self) -> OsString {
+        let mut variable = self.path.clone().into_os_string();
+        variable.push(format!(":{}", self.secret.to_hex()));
+        variable
     }
 
     pub(crate) fn handle(&self) -> Handle {
-        Handle { socket: Arc::clone(&self.socket), stop: Arc::clone(&self.stop) }
+        Handle { socket: Arc::clone(&self.socket), path: self.path.clone(), stop: Arc::clone(&self.stop) }
     }
 
     /// Answers processes until it is stopped.
@@ -150,12 +160,15 @@ fn wait(socket: &OwnedFd, open: &HalfOpen<OwnedFd>) -> Vec<usize> {
 #[derive(Debug)]
 pub(crate) struct Handle {
     socket: Arc<OwnedFd>,
+    path: PathBuf,
     stop: Arc<AtomicBool>,
 }
 
 impl Handle {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        // It is gone if this is not the first call.
+        let _ = std::fs::remove_file(&self.path);
         // Wakes the thread that waits for connections.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }

@@ -77,7 +77,8 @@ impl Session {
         let writer = unsafe {
             let slot = slot::claim(memory.region).expect("a slot");
             slot::start_session(slot, &facts);
-            Writer::new(memory.region, slot)
+            let shape = Shape { chunks: (*memory.region).chunks, chunk_bytes: (*memory.region).chunk_bytes };
+            Writer::new(memory.region, shape, slot)
         };
         let cursor = Cursor::default();
         Self { writer, cursor, revoked: false, tried: 0, read: vec![], reported: 0, reported_nested: 0 }

@@ -16,6 +16,10 @@ use rustix::{
     io::Errno,
 };
 
+use trace_format::preload::MAX_SOCKET_PATH;
+
+use crate::preload::server;
+
 /// The reason why a directory is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
@@ -23,6 +27,8 @@ pub(super) enum Refusal {
     NotSet { names: &'static str },
     #[error("LD_PRELOAD cannot hold the spaces, colons or dollars of {}", path.display())]
     Characters { path: PathBuf },
+    #[error("{} is longer than {MAX_PATH} bytes", path.display())]
+    Long { path: PathBuf },
     #[error("others can write to {}", path.display())]
     Writable { path: PathBuf },
     #[error("{} belongs to user {uid}", path.display())]
@@ -36,6 +42,9 @@ pub(super) enum Refusal {
         source: io::Error,
     },
 }
+
+/// Maximum length of the directory's path: the path of a socket in it has a limit.
+const MAX_PATH: usize = MAX_SOCKET_PATH - server::NAME_BYTES;
 
 /// The directories of root, readable for all users that the command may become.
 const ROOTS: [&str; 2] = ["/var/lib/klock", "/run/klock"];
@@ -110,6 +119,9 @@ impl Directory {
         }
         if !fits_into_preload(&path) {
             return Err(Refusal::Characters { path });
+        }
+        if path.as_os_str().len() > MAX_PATH {
+            return Err(Refusal::Long { path });
         }
         Ok(Self { fd, path })
     }

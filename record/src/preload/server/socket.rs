@@ -1,14 +1,20 @@
 //! The socket's system calls. None of them waits.
 
 use std::{
+    fs,
     io::{self, IoSlice},
     mem::MaybeUninit,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
+        unix::fs::PermissionsExt as _,
+    },
+    path::Path,
 };
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, recv, sendmsg, socket_with,
+    SocketFlags, SocketType, accept_with, bind, connect, recv, sendmsg, socket_with,
 };
 use trace_format::preload::{Hello, MAGIC};
 
@@ -20,12 +26,36 @@ use crate::{setup::launch, system::procfs};
 const BACKLOG: i32 = 64;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Listens at an abstract socket.
-pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+/// Start of the names of sockets.
+pub(super) const PREFIX: &str = "klock-";
+/// End of the name of a socket that does not listen yet.
+const NEW: &str = ".new";
+
+/// Listens at a path. Every user may connect: a recorded program may have changed its user.
+pub(super) fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let mut new = path.to_owned().into_os_string();
+    new.push(NEW);
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
-    bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    bind(&socket, &SocketAddrUnix::new(Path::new(&new))?)?;
     rustix::net::listen(&socket, BACKLOG)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o777))?;
+    fs::rename(&new, path)?;
     Ok(socket)
+}
+
+/// Removes the sockets in a directory at which nobody listens.
+pub(super) fn remove_abandoned(directory: &Path) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_name = |name: &str| name.starts_with(PREFIX) && !name.ends_with(NEW);
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_name)) {
+        let connected = SocketAddrUnix::new(entry.path()).and_then(|address| {
+            connect(&socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?, &address)
+        });
+        if connected == Err(Errno::CONNREFUSED) {
+            // Another klock may have removed it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 pub(super) fn accept(socket: &OwnedFd) -> io::Result<OwnedFd> {

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    ffi::OsStr,
     sync::{atomic::Ordering, mpsc},
     thread,
 };
@@ -23,16 +24,17 @@ use crate::{
 };
 
 /// Runs a server with its drain while `act` runs; returns the drained batches.
-fn served(act: impl FnOnce(&str)) -> (Vec<Batch>, Arc<DrainQueue>) {
+fn served(act: impl FnOnce(&OsStr)) -> (Vec<Batch>, Arc<DrainQueue>) {
     served_with(fake::config(256), Ledger::default(), |name, _| act(name))
 }
 
 fn served_with(
     config: RegionConfig,
     ledger: Ledger,
-    act: impl FnOnce(&str, &Spool),
+    act: impl FnOnce(&OsStr, &Spool),
 ) -> (Vec<Batch>, Arc<DrainQueue>) {
-    let server = Server::listen().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::listen(folder.path()).unwrap();
     let (handle, name) = (server.handle(), server.variable());
     let symbols = Symbols::start(None, KernelAddresses::new(true), None, crate::Stop::new()).unwrap();
     let (queue, spool) = (Arc::new(DrainQueue::new(ledger)), Arc::new(Spool::with_room(1 << 20)));
