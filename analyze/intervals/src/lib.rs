@@ -13,11 +13,13 @@
 #![allow(missing_debug_implementations, reason = "only the crates of the analyzer use this one")]
 
 pub mod causes;
+mod context;
 pub mod critical;
 pub mod engine;
 pub mod input;
 pub mod items;
 pub mod links;
+mod numbers;
 pub mod order;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/support/mod.rs"]

@@ -1,4 +1,5 @@
-//! The rows that may have ended a wait: the last rows of two tasks, of which one is always another task than the one that waited.
+//! The rows that may have ended a wait: the last rows of two tasks, of which one is always another task than the one that waited, and the
+//! rounds of a barrier.
 //!
 //! For example, task 1 signals a condition variable at 10 ns and at 20 ns, task 2 at 30 ns. A wait of task 3 that ends then was ended by the
 //! row of task 2, a wait of task 2 by the row of task 1 at 20 ns.
@@ -39,5 +40,40 @@ impl<K: PartialEq, V> LastOfTwo<K, V> {
     /// Returns the marks.
     pub fn into_marks(self) -> impl Iterator<Item = Mark<K, V>> {
         self.0.into_iter().flatten()
+    }
+}
+
+/// The tasks at a barrier. The first one that leaves ends the round; the last one that came ended the waits of all others.
+#[derive(Debug)]
+pub struct Rounds<K, V> {
+    arrived: Vec<Mark<K, V>>,
+    /// The tasks that have not left their round yet, and the last one that came.
+    leaving: Vec<(K, Mark<K, V>)>,
+}
+
+impl<K, V> Default for Rounds<K, V> {
+    fn default() -> Self {
+        Self { arrived: Vec::new(), leaving: Vec::new() }
+    }
+}
+
+impl<K: Copy + PartialEq, V: Copy> Rounds<K, V> {
+    /// Adds a task that came.
+    pub fn arrive(&mut self, mark: Mark<K, V>) {
+        self.arrived.push(mark);
+    }
+
+    /// Removes a task whose wait ended, and returns the last one that came to its round. A task that gives up before is in no round.
+    pub fn leave(&mut self, task: K, gives_up: bool) -> Option<Mark<K, V>> {
+        if let Some(at) = self.arrived.iter().position(|mark| mark.task == task) {
+            if gives_up {
+                self.arrived.remove(at);
+            } else {
+                let last = self.arrived.last().copied();
+                self.leaving.extend(self.arrived.drain(..).filter_map(|mark| Some((mark.task, last?))));
+            }
+        }
+        let at = self.leaving.iter().position(|(member, _)| *member == task)?;
+        Some(self.leaving.swap_remove(at).1)
     }
 }

@@ -1,5 +1,4 @@
-//! Chains of queues: the queue of a payer's own wait follows the queue that it pays for. Links and waits enter, and waiting time by root
-//! leaves.
+//! Chains of queues, and waiting time by the root of its chain: the queue of a payer's own wait follows the queue that it pays for.
 //!
 //! Each queue has at most one successor, so queues are trees whose roots are the ends of chains, and cycles. A queue keeps its load:
 //! the waits whose chains lead through it, by their distance. A link or a wait that changes moves a load along one path, so it costs

@@ -9,8 +9,8 @@
 //!                                         by root:  50 ns to C's hold of n at distance 2, 40 ns to A's hold of m at distance 1
 //! ```
 //!
-//! Events enter in the order of the trace. Parts of waits leave into a [`Sink`](crate::items::Sink), each with its payer and the payer's state. The
-//! payer of a wait at an instant is whom the engine charges: the oldest open hold of another task, else no task, else the owner
+//! A pass over the events of a trace sends the parts of waits to a [`Sink`](crate::items::Sink), each with its payer and the payer's state.
+//! The payer of a wait at an instant is whom the engine charges: the oldest open hold of another task, else no task, else the owner
 //! that the lock word named. If that payer waits for another lock itself, a sink may have the root of the chain instead, at which
 //! the payer's payers end. `docs/causes.md` has the definitions.
 //!
@@ -26,7 +26,6 @@ mod choice;
 mod counted;
 #[cfg(test)]
 mod model;
-mod numbers;
 mod pass;
 #[cfg(test)]
 pub mod properties;
@@ -37,7 +36,6 @@ mod tasks;
 mod tests;
 
 pub use choice::{Followed, of_all_waits, of_waits};
-pub use numbers::Numbers;
 #[cfg(test)]
 use pass::Pass;
 pub use pass::PassStats;

@@ -9,12 +9,12 @@ use trace_format::{EventRow, LockId, TaskId};
 use super::{
     chains::{Chains, Changes},
     counted::CountedWaits,
-    numbers::Numbers,
     tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
 use crate::{
     engine::LockPayers,
     items::{Caused, Detail, Item, Needs, Payer, Sink, Wait},
+    numbers::Numbers,
 };
 
 mod links;

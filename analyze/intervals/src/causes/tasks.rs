@@ -5,8 +5,11 @@
 
 use trace_format::{EventRow, LockId, StackId, TaskId};
 
-use super::{numbers::Numbers, state::Part};
-use crate::items::{Caused, Detail, Item, Payer, Sink, State};
+use super::state::Part;
+use crate::{
+    items::{Caused, Detail, Item, Payer, Sink, State},
+    numbers::Numbered,
+};
 
 /// The greatest number of steps of a task. Older ones count as unknown.
 const MAX_STEPS: usize = 1 << 20;
@@ -17,8 +20,7 @@ pub(super) type TaskIndex = u32;
 /// All tasks that waited or had a row.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    all: Vec<Task>,
-    index: Numbers,
+    all: Numbered<Task>,
     /// Tasks that may have steps.
     paying: Vec<TaskIndex>,
     /// The number of losses so far. No row is known across one.
@@ -115,33 +117,21 @@ impl Tasks {
 
     #[inline]
     pub(super) fn index(&mut self, task: TaskId) -> TaskIndex {
-        match self.index.get(task.0) {
-            Some(index) => index,
-            None => self.add(task),
-        }
-    }
-
-    #[cold]
-    fn add(&mut self, task: TaskId) -> TaskIndex {
-        // Ids are 32 bits wide, and all of them are never in one trace.
-        let index = self.all.len() as TaskIndex;
-        self.all.push(Task::default());
-        self.index.set(task.0, index);
-        index
+        self.all.index(task.0, Task::default)
     }
 
     pub(super) fn find(&self, task: TaskId) -> Option<TaskIndex> {
-        self.index.get(task.0)
+        self.all.find(task.0)
     }
 
     pub(super) fn get(&mut self, index: TaskIndex) -> &mut Task {
-        &mut self.all[index as usize]
+        self.all.get_mut(index)
     }
 
     /// Adds the time during which a task paid for this number of waits, up to its next row. `is_direct`: for time that is also followed
     /// through chains.
     pub(super) fn pay(&mut self, task: TaskIndex, step: Step, is_direct: bool, receiver: &mut impl Sink) {
-        let paying = &mut self.all[task as usize];
+        let paying = self.all.get_mut(task);
         if !paying.is_paying {
             paying.is_paying = true;
             self.paying.push(task);
@@ -150,14 +140,14 @@ impl Tasks {
             self.steps_cut += if is_direct { 0 } else { MAX_STEPS as u64 };
             self.settle_unknown(task, receiver);
         }
-        self.all[task as usize].steps[usize::from(is_direct)].push(step);
+        self.get(task).steps[usize::from(is_direct)].push(step);
     }
 
     /// Settles the time since the last row of a task.
     #[inline]
     pub(super) fn row(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut impl Sink) {
         let (age, is_covered) = (self.age, self.is_covered);
-        let task = &mut self.all[task as usize];
+        let task = self.get(task);
         if task.steps.iter().any(|steps| !steps.is_empty()) {
             let parts = match task.waiting() {
                 Some((state, detail)) => Part::whole(i64::MAX, state, detail),
@@ -174,12 +164,12 @@ impl Tasks {
         self.age += 1;
         for task in std::mem::take(&mut self.paying) {
             self.settle_unknown(task, receiver);
-            self.all[task as usize].is_paying = false;
+            self.get(task).is_paying = false;
         }
     }
 
     fn settle_unknown(&mut self, task: TaskIndex, receiver: &mut impl Sink) {
-        let task = &mut self.all[task as usize];
+        let task = self.get(task);
         let (state, detail) = task.waiting().unwrap_or_default();
         task.settle(&Part::whole(i64::MAX, state, detail), receiver);
     }

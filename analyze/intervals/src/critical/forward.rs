@@ -1,22 +1,21 @@
-//! The forward pass: rows enter in their order, the notes that paths are walked by leave.
+//! The forward pass: makes the notes that paths are walked by, from the rows in their order.
 
-use rustc_hash::FxHashMap;
-use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{EventKind, EventRow, LockId, Mode, StackId, TaskId};
 
 use super::{
-    context::Context,
     held::{Held, HeldSet, HeldSets},
     locks::{LockIndex, Locks, Mark},
     notes::{Cursor, Link, Place, TaskIndex},
-    step::TaskStart,
     tasks::Tasks,
 };
+use crate::context::{Context, TaskStart};
 
 /// The forward pass.
 pub(crate) struct Forward<'a> {
     pub(super) context: &'a Context<'a>,
-    /// Returns the start of a task.
-    pub(super) start: &'a dyn Fn(TaskId) -> Option<TaskStart>,
+    /// The stacks of interrupts. A task that was interrupted did not wake any other task.
+    pub(super) interrupts: FxHashSet<StackId>,
     pub(super) tasks: Tasks,
     pub(super) locks: Locks,
     pub(super) sets: HeldSets,
@@ -31,10 +30,10 @@ pub(crate) struct Forward<'a> {
 }
 
 impl<'a> Forward<'a> {
-    pub(crate) fn new(context: &'a Context<'a>, start: &'a dyn Fn(TaskId) -> Option<TaskStart>) -> Self {
+    pub(crate) fn new(context: &'a Context<'a>, interrupts: FxHashSet<StackId>) -> Self {
         Self {
             context,
-            start,
+            interrupts,
             tasks: Tasks::default(),
             locks: Locks::default(),
             sets: HeldSets::default(),
@@ -84,13 +83,13 @@ impl<'a> Forward<'a> {
 
     /// Returns the times of the first and the last row of each task.
     pub(super) fn seen(&self) -> FxHashMap<TaskId, (i64, i64)> {
-        self.tasks.iter().filter_map(|(id, task)| Some((id, task.seen?))).collect()
+        self.tasks.seen().collect()
     }
 
     /// Returns the place at which a wait began that is open after the last row, its lock, and whether it is idle.
     pub(super) fn open_wait(&self, task: TaskIndex) -> Option<(Place, LockId, bool)> {
         let wait = self.tasks.get(task).waits.first()?;
-        Some((self.place(wait.since), wait.id, self.context.is_idle(wait.id, wait.stack)))
+        Some((self.place(wait.since), wait.id, (self.context.idle)(wait.id, wait.stack)))
     }
 
     /// Returns the place at which a path goes on that leads to a row or an instant before the next row.
@@ -101,7 +100,7 @@ impl<'a> Forward<'a> {
 
     /// Returns the start of a task, if another task created it.
     pub(super) fn created(&self, task: TaskIndex) -> Option<(i64, TaskId)> {
-        let TaskStart { ns, creator } = (self.start)(self.tasks.id(task))?;
+        let TaskStart { ns, creator } = (self.context.start)(self.tasks.id(task))?;
         Some((ns, creator?))
     }
 

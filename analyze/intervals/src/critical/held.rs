@@ -1,7 +1,7 @@
-//! The locks that tasks hold, as they were at any row: acquisitions and ends of holds enter, the number of a list of holds leaves.
+//! The locks that tasks hold, as numbered lists: each row of a task knows the number of its list.
 //!
-//! A list is a chain of changes, the last one first, that begins with the empty list. Lists share the changes that they have in common, so the list
-//! of a row takes 8 bytes at most, and mostly none: the list after a release is the one before the acquisition.
+//! A list is a chain of changes, the last one first, that begins with the empty list. Lists share the changes that they have in common, so the
+//! list of a row takes 8 bytes at most, and mostly none: the list after a release is the one before the acquisition.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;

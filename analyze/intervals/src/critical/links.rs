@@ -15,7 +15,7 @@ impl Forward<'_> {
     pub(super) fn wait(&mut self, ns: i64, task: TaskIndex, id: LockId, row: &impl EventRow) {
         let index = self.locks.index(id, self.context);
         let stack = row.stack();
-        let is_idle = self.context.is_idle(id, stack);
+        let is_idle = (self.context.idle)(id, stack);
         let of = self.tasks.get_mut(task);
         of.notes.wait(ns, of.held.set, (id, is_idle));
         if of.waits.iter().any(|wait| wait.lock == index) {
@@ -26,9 +26,9 @@ impl Forward<'_> {
         let of = self.tasks.get_mut(task);
         let is_released_now = |released: &(LockIndex, i64)| lock.is_condition && released.1 == ns;
         let mutex = of.released.filter(is_released_now).map(|(mutex, _)| mutex);
-        of.waits.push(OpenWait { lock: index, id, stack, since, last: None, mutex });
+        of.waits.push(OpenWait { lock: index, id, stack, since, mutex });
         if lock.is_barrier {
-            lock.rare().round.push(since);
+            lock.rare().rounds.arrive(since);
         }
     }
 
@@ -41,9 +41,10 @@ impl Forward<'_> {
         (index, id): (LockIndex, LockId),
         row: &impl EventRow,
     ) -> Option<Link> {
-        if self.locks.get(index).is_barrier {
-            self.end_round(task, index, row);
-        }
+        let last = self.locks.get(index).has_rare().and_then(|rare| {
+            // Only barriers have rounds.
+            rare.rounds.leave(task, row.kind() == EventKind::Abandon)
+        });
         let waits = &mut self.tasks.get_mut(task).waits;
         let open = waits.iter().position(|wait| wait.lock == index).map(|at| waits.remove(at));
         let wait = match (open, row.wait_ns()) {
@@ -55,25 +56,34 @@ impl Forward<'_> {
                     return None;
                 }
                 let since = Mark::instant(task, since_ns);
-                OpenWait { lock: index, id, stack: row.stack(), since, last: None, mutex: None }
+                OpenWait { lock: index, id, stack: row.stack(), since, mutex: None }
             }
             _ => return None,
         };
-        Some(self.ended(ns, task, &wait, row))
+        Some(self.ended(ns, task, &wait, last, row))
     }
 
     /// Returns the link of the row that ends a wait.
-    fn ended(&mut self, ns: i64, task: TaskIndex, wait: &OpenWait, row: &impl EventRow) -> Link {
+    fn ended(
+        &mut self,
+        ns: i64,
+        task: TaskIndex,
+        wait: &OpenWait,
+        last: Option<Mark>,
+        row: &impl EventRow,
+    ) -> Link {
         let (since, id, is_acquired) = (wait.since, wait.id, row.kind() == EventKind::Acquire);
-        let is_idle = self.context.is_idle(id, wait.stack);
-        let to = if is_acquired || is_idle { self.ended_by(ns, task, wait, is_idle, row) } else { None };
+        let is_idle = (self.context.idle)(id, wait.stack);
+        let last = last.filter(|last| last.task != task);
+        let by_other = || self.ended_by(ns, task, wait, is_idle, row);
+        let to = if is_acquired || is_idle { last.or_else(by_other) } else { None };
         match to {
             Some(to) => {
                 let kind = if is_idle { LinkKind::WakeUp } else { LinkKind::Handoff };
                 Link::To { kind, lock: id, is_idle, to: self.goes_on(ns, to) }
             }
             None => {
-                let is_idle = self.context.is_idle(id, row.stack());
+                let is_idle = (self.context.idle)(id, row.stack());
                 Link::To { kind: LinkKind::Waiting, lock: id, is_idle, to: self.goes_on(ns, since) }
             }
         }
@@ -89,23 +99,7 @@ impl Forward<'_> {
         row: &impl EventRow,
     ) -> Option<Mark> {
         let since_ns = wait.since.ns;
-        let ended = wait.last.filter(|last| last.task != task).or_else(|| {
-            let lock = self.locks.get(wait.lock);
-            if is_idle {
-                // A time-out is no signal.
-                let since_ns = if lock.is_thread { i64::MIN } else { since_ns };
-                let woke = lock.has_rare()?.woke.of_another(task, since_ns);
-                let woke = woke.filter(|_| row.kind() == EventKind::Acquire)?;
-                let mutex = wait.mutex.map(|mutex| self.locks.get(mutex));
-                let freed = mutex.and_then(|lock| lock.released.of_another(task, woke.ns));
-                return freed.filter(|freed| freed.position > woke.position).or(Some(woke));
-            }
-            let any = lock.released.of_another(task, since_ns);
-            if lock.is_exclusive && row.mode() != Some(Mode::Shared) {
-                return any;
-            }
-            lock.released_exclusively().of_another(task, since_ns).or(any)
-        });
+        let ended = if is_idle { self.woken_by(task, wait, row) } else { self.freed_by(task, wait, row) };
         ended.or_else(|| {
             // The task that woke it, by this row, or by an off-CPU time in the wait.
             let is_since = |(woken_ns, _): &(i64, Mark)| *woken_ns >= since_ns;
@@ -115,28 +109,31 @@ impl Forward<'_> {
         })
     }
 
-    /// Closes the round of a barrier at the first task that leaves it.
-    fn end_round(&mut self, task: TaskIndex, lock: LockIndex, row: &impl EventRow) {
-        let Some(rare) = self.locks.get(lock).has_rare() else { return };
-        let Some(at) = rare.round.iter().position(|mark| mark.task == task) else { return };
-        if row.kind() == EventKind::Abandon {
-            rare.round.remove(at);
-            return;
+    /// Returns the release that ended a wait.
+    fn freed_by(&mut self, task: TaskIndex, wait: &OpenWait, row: &impl EventRow) -> Option<Mark> {
+        let lock = self.locks.get(wait.lock);
+        let any = lock.released.of_another(&task, wait.since.ns);
+        if lock.is_exclusive && row.mode() != Some(Mode::Shared) {
+            return any.copied();
         }
-        let round = std::mem::take(&mut rare.round);
-        let last = round.last().copied();
-        for mark in round {
-            let waits = &mut self.tasks.get_mut(mark.task).waits;
-            if let Some(wait) = waits.iter_mut().find(|wait| wait.lock == lock) {
-                wait.last = last;
-            }
-        }
+        lock.released_exclusively().of_another(&task, wait.since.ns).or(any).copied()
+    }
+
+    /// Returns the wake-up that ended an idle wait, or the release of the mutex that came later. A time-out is no signal.
+    fn woken_by(&mut self, task: TaskIndex, wait: &OpenWait, row: &impl EventRow) -> Option<Mark> {
+        let lock = self.locks.get(wait.lock);
+        let since_ns = if lock.is_thread { i64::MIN } else { wait.since.ns };
+        let woke = lock.has_rare()?.woke.of_another(&task, since_ns).copied();
+        let woke = woke.filter(|_| row.kind() == EventKind::Acquire)?;
+        let mutex = wait.mutex.map(|mutex| self.locks.get(mutex));
+        let freed = mutex.and_then(|lock| lock.released.of_another(&task, woke.ns).copied());
+        freed.filter(|freed| freed.value.position > woke.value.position).or(Some(woke))
     }
 
     /// Returns the other task that the row names as its waker, if it was recorded.
     fn peer(&self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Mark> {
         let peer = self.tasks.find(row.peer_task()?)?;
-        let is_interrupt = || row.peer_stack().is_some_and(|stack| self.context.interrupts.contains(&stack));
+        let is_interrupt = || row.peer_stack().is_some_and(|stack| self.interrupts.contains(&stack));
         if peer == task || !self.tasks.get(peer).has_rows || is_interrupt() {
             return None;
         }

@@ -1,26 +1,28 @@
-//! Locks: an id enters, the rows of the lock that may end waits leave, and the tasks that hold it.
-//!
-//! The last rows are kept of two tasks each: one of the two is always another task than the one that waits.
+//! Locks: the rows of each that may end waits, and the tasks that hold it.
 
 use trace_format::{LockId, LockKind, Mode};
 
 use super::{
-    context::Context,
     held::HeldSet,
     notes::{Cursor, TaskIndex},
 };
-use crate::causes::Numbers;
+use crate::{
+    context::Context,
+    links::{self, LastOfTwo, Rounds},
+    numbers::Numbered,
+};
 
 /// The number of a lock.
 pub(super) type LockIndex = u32;
 
 /// A row of a task, or an instant of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) task: TaskIndex,
-    /// The place behind the row; that of an instant is known once the path leads there.
+pub(super) type Mark = links::Mark<TaskIndex, Row>;
+
+/// The row of a mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    /// The place behind the row; the place of an instant is known once the path leads there.
     end: Option<(usize, HeldSet)>,
-    pub(super) ns: i64,
     /// The number of the row, from 1; 0 for an instant.
     pub(super) position: u64,
 }
@@ -28,11 +30,12 @@ pub(super) struct Mark {
 impl Mark {
     /// Returns the row behind which this place is.
     pub(super) fn row(place: Cursor, position: u64) -> Self {
-        Self { task: place.task, end: Some((place.end, place.set)), ns: place.ns, position }
+        let value = Row { end: Some((place.end, place.set)), position };
+        Self { task: place.task, ns: place.ns, value }
     }
 
     pub(super) fn instant(task: TaskIndex, ns: i64) -> Self {
-        Self { task, end: None, ns, position: 0 }
+        Self { task, ns, value: Row::default() }
     }
 
     /// Returns an instant at or after this time.
@@ -42,35 +45,18 @@ impl Mark {
 
     /// Returns the place behind the row; `None` for an instant.
     pub(super) fn cursor(self) -> Option<Cursor> {
-        let (end, set) = self.end?;
+        let (end, set) = self.value.end?;
         Some(Cursor { task: self.task, end, ns: self.ns, set })
     }
 }
 
-/// The last rows of a kind by two tasks, the last one first.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Last([Option<Mark>; 2]);
-
-impl Last {
-    #[inline]
-    pub(super) fn set(&mut self, mark: Mark) {
-        if self.0[0].is_some_and(|last| last.task != mark.task) {
-            self.0[1] = self.0[0];
-        }
-        self.0[0] = Some(mark);
-    }
-
-    /// Returns the last one of another task at or after this time.
-    pub(super) fn of_another(&self, task: TaskIndex, since_ns: i64) -> Option<Mark> {
-        self.0.iter().flatten().find(|mark| mark.task != task && mark.ns >= since_ns).copied()
-    }
-}
+/// The last rows of a kind by two tasks.
+pub(super) type Last = LastOfTwo<TaskIndex, Row>;
 
 /// All locks that had a row.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    index: Numbers,
-    all: Vec<Lock>,
+    all: Numbered<Lock>,
     /// The number of losses. Rows before the last one are forgotten.
     losses: usize,
 }
@@ -98,44 +84,22 @@ pub(super) struct Rare {
     /// The last exclusive releases, if there were others.
     released_exclusively: Option<Last>,
     pub(super) woke: Last,
-    /// Those who wait for a barrier.
-    pub(super) round: Vec<Mark>,
+    /// The tasks at a barrier.
+    pub(super) rounds: Rounds<TaskIndex, Row>,
 }
 
 impl Locks {
     /// Returns the number of a lock, which is a new one if it has none.
     #[inline]
     pub(super) fn index(&mut self, id: LockId, context: &Context<'_>) -> LockIndex {
-        match self.index.get(id.0) {
-            Some(index) => index,
-            None => self.add(id, context),
-        }
-    }
-
-    #[cold]
-    fn add(&mut self, id: LockId, context: &Context<'_>) -> LockIndex {
-        // As of tasks.
-        let index = self.all.len() as LockIndex;
-        let (rules, kind) = (&context.rules, context.kind(id));
-        self.all.push(Lock {
-            is_condition: kind == Some(LockKind::CondVar),
-            is_barrier: kind == Some(LockKind::Barrier),
-            is_thread: kind == Some(LockKind::Thread),
-            is_exclusive: rules.excludes(id, Mode::Exclusive),
-            measures: [Mode::Exclusive, Mode::Shared].map(|mode| rules.measures(id, mode)),
-            losses: self.losses,
-            holders: Vec::new(),
-            released: Last::default(),
-            rare: None,
-        });
-        self.index.set(id.0, index);
-        index
+        let Self { all, losses } = self;
+        all.index(id.0, || Lock::new(id, context, *losses))
     }
 
     /// Returns a lock.
     #[inline]
     pub(super) fn get(&mut self, index: LockIndex) -> &mut Lock {
-        let lock = &mut self.all[index as usize];
+        let lock = self.all.get_mut(index);
         if lock.losses != self.losses {
             lock.losses = self.losses;
             (lock.holders, lock.released, lock.rare) = (Vec::new(), Last::default(), None);
@@ -150,6 +114,21 @@ impl Locks {
 }
 
 impl Lock {
+    fn new(id: LockId, context: &Context<'_>, losses: usize) -> Self {
+        let (rules, kind) = (&context.rules, (context.kind)(id));
+        Self {
+            is_condition: kind == Some(LockKind::CondVar),
+            is_barrier: kind == Some(LockKind::Barrier),
+            is_thread: kind == Some(LockKind::Thread),
+            is_exclusive: rules.excludes(id, Mode::Exclusive),
+            measures: [Mode::Exclusive, Mode::Shared].map(|mode| rules.measures(id, mode)),
+            losses,
+            holders: Vec::new(),
+            released: Last::default(),
+            rare: None,
+        }
+    }
+
     /// Whether the length of holds is recorded.
     pub(super) fn measures(&self, is_shared: bool) -> bool {
         self.measures[usize::from(is_shared)]

@@ -1,5 +1,4 @@
-//! A stack of numbers in bytes: numbers enter at its end, and are read backward from any place between two of them. A small number takes one
-//! byte.
+//! A stack of numbers in bytes, which is read backward from any place between two numbers. A small number takes one byte.
 
 /// A stack of numbers.
 #[derive(Debug, Default)]

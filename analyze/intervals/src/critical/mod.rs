@@ -1,11 +1,12 @@
 //! The critical path: the chain of work, hand-offs and wake-ups on which the end of a task depends.
 //!
-//! Rows enter in their order. A pass follows waits and holds, and notes for each task at each of its rows what it held, and where a path that
-//! arrives there goes on. Then paths are walked from their ends to their starts, through the notes of the tasks that they lead through
-//! alone. Steps leave into a [`Path`]. Notes are bytes, some three for each row of a lock, so memory grows slowly with the trace.
-//! `docs/causes.md` has the definitions.
+//! ```text
+//! rows in their order -> forward (waits, holds) -> notes of each task -> walk (from the end of a task to its start) -> steps of the path
+//! ```
+//!
+//! The forward pass notes for each task at each of its rows what the task held, and where a path that arrives there goes on. The walk sends
+//! the [`Step`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/causes.md` has the definitions.
 
-mod context;
 mod forward;
 mod held;
 mod links;
@@ -26,6 +27,6 @@ mod walk;
 
 pub use read::{Seen, walk};
 pub use rows::settle;
-pub use step::{Part, Path, Root, Step, TaskStart};
+pub use step::{Part, Path, Root, Step};
 #[cfg(test)]
-use {context::Context, forward::Forward};
+use {crate::context::Context, forward::Forward};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, TaskId, TaskState};
 
-use super::{Context, Root, step::TaskStart};
+use super::{Context, Root};
 use crate::items::State;
 
 /// The content of a path in a nanosecond.
@@ -24,7 +24,6 @@ pub(super) fn path(
     rows: &[Event],
     context: &Context<'_>,
     root: Root,
-    start: impl Fn(TaskId) -> Option<TaskStart>,
 ) -> (Vec<(TaskId, Label)>, BTreeMap<LockId, i64>) {
     let end = rows.iter().position(|row| row.ts_ns > root.to_ns).unwrap_or(rows.len());
     let history = History { rows: &rows[..end], context };
@@ -39,11 +38,11 @@ pub(super) fn path(
     if let Some(wait) = history.open_waits(task, end).first() {
         let Event { lock, ts_ns, stack, .. } = rows[*wait];
         let lock = lock.unwrap();
-        name(task, ts_ns, at_ns, &Label::Waiting(lock, context.is_idle(lock, stack)));
+        name(task, ts_ns, at_ns, &Label::Waiting(lock, (context.idle)(lock, stack)));
         (at_ns, until) = (ts_ns, wait + 1);
     }
     while at_ns > root.from_ns {
-        let creator = start(task)
+        let creator = (context.start)(task)
             .filter(|started| started.ns <= at_ns)
             .and_then(|started| Some((started.ns, started.creator?)));
         let start_ns = creator.map_or(i64::MIN, |(start_ns, _)| start_ns);
@@ -62,7 +61,7 @@ pub(super) fn path(
             continue;
         }
         let Some(at) = next else {
-            let start_ns = start(task).map_or(i64::MAX, |started| started.ns).min(at_ns);
+            let start_ns = (context.start)(task).map_or(i64::MAX, |started| started.ns).min(at_ns);
             name(task, start_ns, at_ns, &Label::Task(Vec::new(), State::Running));
             name(task, root.from_ns, start_ns, &Label::Before);
             break;
@@ -73,7 +72,7 @@ pub(super) fn path(
             break;
         }
         let held = history.held(task, at + 1);
-        let is_idle = row.lock.is_some_and(|lock| context.is_idle(lock, row.stack));
+        let is_idle = row.lock.is_some_and(|lock| (context.idle)(lock, row.stack));
         let own = |state| Label::Task(held.clone(), state);
         let here = match row.kind {
             EventKind::Wait => Label::Waiting(row.lock.unwrap(), is_idle),
@@ -103,7 +102,7 @@ pub(super) fn path(
         let Some((since_ns, wait)) = history.wait(at) else { continue };
         let lock = row.lock.unwrap();
         let stack = wait.map_or(row.stack, |wait| rows[wait].stack);
-        let is_idle = context.is_idle(lock, stack);
+        let is_idle = (context.idle)(lock, stack);
         let ended = history
             .ended_by(at, since_ns, is_idle)
             .map(|by| (rows[by].task.unwrap(), rows[by].ts_ns, by + 1));
@@ -119,7 +118,7 @@ pub(super) fn path(
                 (task, at_ns, until) = (by, ns, rest);
             }
             None => {
-                let is_idle = row.lock.is_some_and(|lock| context.is_idle(lock, row.stack));
+                let is_idle = row.lock.is_some_and(|lock| (context.idle)(lock, row.stack));
                 name(task, since_ns, at_ns, &Label::Waiting(lock, is_idle));
                 (at_ns, until) = (since_ns, wait.map_or(end, |wait| wait + 1));
             }
@@ -194,7 +193,7 @@ impl History<'_> {
         };
         let last = |is_it: &dyn Fn(&Event) -> bool| last_since(since_ns, is_it);
         if is_idle {
-            let is_thread = self.context.kind(lock) == Some(LockKind::Thread);
+            let is_thread = (self.context.kind)(lock) == Some(LockKind::Thread);
             let woke =
                 last_since(if is_thread { i64::MIN } else { since_ns }, &|by| by.kind == EventKind::Wake);
             let woke = woke.filter(|_| row.kind == EventKind::Acquire)?;
@@ -218,7 +217,7 @@ impl History<'_> {
         let (_, wait) = self.wait(at)?;
         let begin = &self.rows[wait?];
         let wait = wait?;
-        if begin.lock.and_then(|lock| self.context.kind(lock)) != Some(LockKind::CondVar) {
+        if begin.lock.and_then(|lock| (self.context.kind)(lock)) != Some(LockKind::CondVar) {
             return None;
         }
         let is_release =

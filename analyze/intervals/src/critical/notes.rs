@@ -1,4 +1,4 @@
-//! The notes of a task: its rows enter in their order, each with what a path that arrives there needs. They are read backward from any row.
+//! The notes of a task: what a path needs that arrives at one of its rows. They are read backward from any row.
 //!
 //! A row of an uncontended lock takes some three bytes: the time since the row before it, and what was held before it.
 

@@ -7,10 +7,10 @@ use super::{
     Context, Root,
     model::{self, Label},
     settle,
-    step::TaskStart,
     tests::{self, Found},
 };
 use crate::{
+    context::TaskStart,
     engine::histories::{
         self, TASKS, history, joins, nested_history, off_cpu, orderly_history, reordered, with_joins,
         with_off_cpu,
@@ -39,13 +39,13 @@ fn start(window: &Window) -> impl Fn(TaskId) -> Option<TaskStart> {
     move |task| TaskStart::of(task, |task| rows.get(usize::try_from(task.0).unwrap()))
 }
 
-fn with_context<T>(run: impl FnOnce(&Context<'_>) -> T) -> T {
+fn with_context<T>(window: &Window, run: impl FnOnce(&Context<'_>) -> T) -> T {
     let (info, locks) = histories::context();
-    run(&tests::context(&info, &locks))
+    run(&tests::context(&info, &locks, start(window)))
 }
 
 fn walk(events: &[Event], window: &Window) -> Found {
-    with_context(|context| tests::walk(events, context, vec![root(window)], start(window), Found::default()))
+    with_context(window, |context| tests::walk(events, context, vec![root(window)], Found::default()))
 }
 
 /// Returns the label of each nanosecond, the first one first.
@@ -65,7 +65,7 @@ fn assert_is_the_model(events: &[Event], off_cpu: &[(Index, Event)], window: &Wi
     assert_eq!(sum, root.to_ns - root.from_ns, "the parts add up");
     let (mut rows, mut now_ns) = (events, i64::MIN);
     settle(&mut rows, &mut now_ns);
-    let (expected, jumps) = with_context(|context| model::path(&rows, context, root, start(window)));
+    let (expected, jumps) = with_context(window, |context| model::path(&rows, context, root));
     assert_eq!(labels(&found), expected);
     assert_eq!(found.jumps, jumps);
 }

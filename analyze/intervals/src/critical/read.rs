@@ -1,16 +1,16 @@
-//! The reading of a trace that paths are walked through: an opened trace and roots enter, steps leave, and the selected intervals.
+//! The reading of a trace that paths are walked through, which also sends the selected intervals to a sink.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{StackId, TaskId};
 
 use super::{
-    context::Context,
     forward::Forward,
     rows::InOrder,
-    step::{Path, Root, TaskStart},
+    step::{Path, Root},
     walk::walk_back,
 };
 use crate::{
+    context::Context,
     input::{Input, ReadOutcome},
     items::Sink,
 };
@@ -37,13 +37,9 @@ pub fn walk<S: Sink, P: Path>(
     mut sink: S,
     choose: impl FnOnce(Read<S>) -> Result<(Vec<Root>, P), AnalyzeError>,
 ) -> Result<P, AnalyzeError> {
-    let names = &input.names;
-    let idle = Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle());
-    let interrupts = interrupts(input)?;
-    let context = Context { rules: input.rules(), locks: names.locks(), idle, interrupts };
-    let start = |task| TaskStart::of(task, |task| names.task(task));
+    let context = Context::of(input)?;
     let to_ns = input.selection.window.to_ns.unwrap_or(i64::MAX);
-    let (mut forward, mut in_order) = (Forward::new(&context, &start), InOrder::until(to_ns));
+    let (mut forward, mut in_order) = (Forward::new(&context, interrupts(input)?), InOrder::until(to_ns));
     let each = |batch: &_| in_order.batch(batch, &mut forward);
     let outcome = input.run_beside(&mut sink, each)?;
     in_order.settle(&mut forward);

@@ -1,5 +1,4 @@
-//! The order of rows: rows enter as they were written, and leave with one clock and in an order that does not depend on how rows of equal
-//! time were written.
+//! The order of rows: one clock, and an order of rows of equal time that does not depend on the order in which they were written.
 
 use std::{
     cmp::Reverse,

@@ -1,6 +1,6 @@
-//! The steps of a path: a root enters the walk, steps backward in time leave it.
+//! The steps of a path, from its root backward in time.
 
-use trace_format::{LockId, TaskId, TaskRow};
+use trace_format::{LockId, TaskId};
 
 use super::held::Held;
 use crate::items::State;
@@ -11,25 +11,6 @@ pub struct Root {
     pub task: TaskId,
     pub from_ns: i64,
     pub to_ns: i64,
-}
-
-/// The start of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskStart {
-    pub ns: i64,
-    /// The task that created it, if that one started earlier.
-    pub creator: Option<TaskId>,
-}
-
-impl TaskStart {
-    /// Returns the start of a task, if the time is known. `row` returns the rows of tasks.
-    pub fn of<'a>(task: TaskId, row: impl Fn(TaskId) -> Option<&'a TaskRow>) -> Option<Self> {
-        let child = row(task)?;
-        let ns = child.start_ns?;
-        let is_older =
-            |other: &TaskId| row(*other).is_some_and(|row| row.start_ns.is_none_or(|start| start < ns));
-        Some(Self { ns, creator: child.parent.filter(is_older) })
-    }
 }
 
 /// A part of a path. It begins where the step before it, which is the later one, ends.

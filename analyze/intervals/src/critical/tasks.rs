@@ -1,4 +1,4 @@
-//! Tasks and their notes: an id enters, the task's state of the forward pass, or a place in its notes, leaves.
+//! Tasks: their state in the forward pass, and their notes.
 
 use trace_format::{LockId, StackId, TaskId};
 
@@ -7,15 +7,11 @@ use super::{
     locks::{LockIndex, Mark},
     notes::{Cursor, Note, Notes, TaskIndex},
 };
-use crate::causes::Numbers;
+use crate::numbers::Numbered;
 
 /// All tasks that had a row, or may be on a path.
 #[derive(Debug, Default)]
-pub(super) struct Tasks {
-    index: Numbers,
-    ids: Vec<TaskId>,
-    all: Vec<Task>,
-}
+pub(super) struct Tasks(Numbered<Task>);
 
 /// A task.
 #[derive(Debug, Default)]
@@ -47,8 +43,6 @@ pub(super) struct OpenWait {
     pub(super) id: LockId,
     pub(super) stack: Option<StackId>,
     pub(super) since: Mark,
-    /// The last task to arrive at the barrier, once all did.
-    pub(super) last: Option<Mark>,
     /// The mutex that was released for it, if it is for a condition variable.
     pub(super) mutex: Option<LockIndex>,
 }
@@ -57,43 +51,30 @@ impl Tasks {
     /// Returns the number of a task, which is a new one if it has none.
     #[inline]
     pub(super) fn index(&mut self, id: TaskId) -> TaskIndex {
-        match self.index.get(id.0) {
-            Some(index) => index,
-            None => self.add(id),
-        }
-    }
-
-    #[cold]
-    fn add(&mut self, id: TaskId) -> TaskIndex {
-        // Ids are 32 bits wide, and all of them are never in one trace.
-        let index = self.all.len() as TaskIndex;
-        self.ids.push(id);
-        self.all.push(Task::default());
-        self.index.set(id.0, index);
-        index
+        self.0.index(id.0, Task::default)
     }
 
     pub(super) fn find(&self, id: TaskId) -> Option<TaskIndex> {
-        self.index.get(id.0)
+        self.0.find(id.0)
     }
 
     #[inline]
     pub(super) fn get(&self, index: TaskIndex) -> &Task {
-        &self.all[index as usize]
+        self.0.get(index)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: TaskIndex) -> &mut Task {
-        &mut self.all[index as usize]
+        self.0.get_mut(index)
     }
 
     pub(super) fn id(&self, index: TaskIndex) -> TaskId {
-        self.ids[index as usize]
+        TaskId(self.0.id(index))
     }
 
-    /// Returns all tasks and their ids.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
-        self.ids.iter().copied().zip(&self.all)
+    /// Returns the times of the first and the last row of each task that had rows.
+    pub(super) fn seen(&self) -> impl Iterator<Item = (TaskId, (i64, i64))> {
+        self.0.iter().filter_map(|(id, task)| Some((TaskId(id), task.seen?)))
     }
 
     /// Returns the place behind the last row of a task so far.

@@ -4,12 +4,10 @@ use crate::testing::V4;
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
-use trace_format::{Event, LockId, LockRow, RunInfo, TaskId};
+use trace_format::{Event, LockId, LockRow, RunInfo, TaskId, run_info::Covers};
 
-use super::{
-    Context, Forward, Part, Path, Root, Step, model::Label, settle, step::TaskStart, walk::walk_back,
-};
-use crate::{engine::Rules, testing::Parts};
+use super::{Context, Forward, Part, Path, Root, Step, model::Label, settle, walk::walk_back};
+use crate::{context::TaskStart, engine::Rules, testing::Parts};
 
 /// The steps of one path, the latest first, and its jumps.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,25 +40,32 @@ impl Path for Found {
     }
 }
 
-/// Returns the facts about these locks.
-pub(super) fn context<'a>(info: &RunInfo, locks: &'a [LockRow]) -> Context<'a> {
-    let idle = Box::new(|lock: LockId, _| locks[usize::try_from(lock.0).unwrap()].kind.is_idle());
-    Context { rules: Rules::new(info, locks), locks, idle, interrupts: FxHashSet::default() }
+/// Returns the facts about these locks and the starts of tasks.
+pub(super) fn context<'a>(
+    info: &RunInfo,
+    locks: &'a [LockRow],
+    start: impl Fn(TaskId) -> Option<TaskStart> + 'a,
+) -> Context<'a> {
+    let kind = |lock: LockId| locks[usize::try_from(lock.0).unwrap()].kind;
+    Context {
+        rules: Rules::new(info, locks),
+        kind: Box::new(move |lock| Some(kind(lock))),
+        idle: Box::new(move |lock, _| kind(lock).is_idle()),
+        site: Box::new(|_, _| 0),
+        start: Box::new(start),
+        tasks: Vec::new(),
+        covers: Covers::All,
+        cpus: 0,
+    }
 }
 
 /// Walks paths through these rows.
-pub(super) fn walk<P: Path>(
-    events: &[Event],
-    context: &Context<'_>,
-    roots: Vec<Root>,
-    start: impl Fn(TaskId) -> Option<TaskStart>,
-    path: P,
-) -> P {
+pub(super) fn walk<P: Path>(events: &[Event], context: &Context<'_>, roots: Vec<Root>, path: P) -> P {
     let (mut rows, mut now_ns) = (events.to_vec(), i64::MIN);
     settle(&mut rows, &mut now_ns);
     let last_ns = roots.iter().map(|root| root.to_ns).max().unwrap_or(i64::MIN);
     rows.retain(|row| row.ts_ns <= last_ns);
-    let mut forward = Forward::new(context, &start);
+    let mut forward = Forward::new(context, FxHashSet::default());
     rows.iter().for_each(|row| forward.push(row.ts_ns, row));
     walk_back(forward, &roots, path)
 }
@@ -69,9 +74,9 @@ pub(super) fn walk<P: Path>(
 fn path(text: &str, task: &str, from_ns: i64, to_ns: i64) -> Vec<String> {
     let mut parts = Parts::parse(text);
     let root = Root { task: parts.task_id(task), from_ns, to_ns };
-    let context = context(&parts.info, &parts.locks);
     let start = |task| TaskStart::of(task, |task: TaskId| parts.tasks.get(usize::try_from(task.0).unwrap()));
-    let found = walk(&parts.events, &context, vec![root], start, Found::default());
+    let context = context(&parts.info, &parts.locks, start);
+    let found = walk(&parts.events, &context, vec![root], Found::default());
     let name = |lock: &LockId| parts.locks[usize::try_from(lock.0).unwrap()].name.clone().unwrap();
     let line = |(task, from_ns, to_ns, label): &(TaskId, i64, i64, Label)| {
         let task = parts.tasks[usize::try_from(task.0).unwrap()].comm.clone().unwrap();

@@ -1,4 +1,4 @@
-//! The walk: roots and the notes of the forward pass enter, the steps of the paths leave.
+//! The walk: from the end of a root back to its start, through the notes of the forward pass.
 
 use trace_format::TaskId;
 
@@ -99,7 +99,7 @@ impl<P: Path> Walk<'_, P> {
         match next {
             Some(note) if note.content != Content::Lost => self.row(walker, &note),
             None if next_ns.is_none() => {
-                if let Some(started) = (self.forward.start)(walker.task) {
+                if let Some(started) = (self.forward.context.start)(walker.task) {
                     walker.advance(started.ns, ALONE, &mut self.path);
                 }
                 walker.advance(walker.from_ns, Part::Before, &mut self.path);

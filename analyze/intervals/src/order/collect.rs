@@ -143,11 +143,9 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
 
     /// Selects a dependency if the filter selects the row: the one that makes it, or the end of its wait.
     fn select(&mut self, dependency: Option<DependencyId>, row: &Event) {
-        if let Some(id) = dependency
-            && !self.dependencies.is_selected(id)
-            && (self.selects)(row)
-        {
-            self.dependencies.select(id);
+        if let Some(id) = dependency {
+            let dependency = &mut self.dependencies.all[id as usize];
+            dependency.is_selected = dependency.is_selected || (self.selects)(row);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Dependencies: a task wants a lock while it holds others.
 //!
-//! The held locks of a task and the lock that it wants enter, each time that it wants one in a way that can block. Equal nestings become
-//! one [`Dependency`] with a count and its tasks.
+//! A task makes one each time that it wants a lock in a way that can block. Equal nestings become one [`Dependency`] with a count and its
+//! tasks.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, Mode, StackId, TaskId};
@@ -93,21 +93,14 @@ impl Dependencies {
                 return None;
             }
             None => {
-                let mut held_once: Vec<Example> =
-                    held.iter().map(|held| of(held.lock, held.mode, held.stack)).collect();
-                held_once.sort_unstable();
-                held_once.dedup_by_key(|held| held.acquisition);
-                let (gates, count, tasks) = (gates(held), 0, Vec::new());
                 // At most MAX_DEPENDENCIES.
                 let id = self.all.len() as DependencyId;
-                self.all.push(Dependency {
-                    held: held_once,
-                    wanted,
-                    gates,
-                    count,
-                    tasks,
-                    is_selected: false,
-                });
+                let mut once: Vec<Example> =
+                    held.iter().map(|held| of(held.lock, held.mode, held.stack)).collect();
+                once.sort_unstable();
+                once.dedup_by_key(|held| held.acquisition);
+                let (gates, tasks, count, is_selected) = (gates(held), Vec::new(), 0, false);
+                self.all.push(Dependency { held: once, wanted, gates, count, tasks, is_selected });
                 self.known.insert(self.key.as_slice().into(), id);
                 id
             }
@@ -123,14 +116,6 @@ impl Dependencies {
         }
         Some(id)
     }
-
-    pub(super) fn select(&mut self, id: DependencyId) {
-        self.all[id as usize].is_selected = true;
-    }
-
-    pub(super) fn is_selected(&self, id: DependencyId) -> bool {
-        self.all[id as usize].is_selected
-    }
 }
 
 /// Returns the locks that are held, each once: exclusive, if it is held so.
@@ -145,12 +130,8 @@ fn gates(held: &[Held]) -> Vec<(LockId, Mode)> {
 /// Keeps the gates that are held again. One that is held shared this time is a shared one.
 fn restrict(gates: &mut Vec<(LockId, Mode)>, held: &[Held]) {
     gates.retain_mut(|(lock, mode)| {
-        let mut modes = held.iter().filter(|held| held.lock == *lock).map(|held| held.mode);
-        let Some(first) = modes.next() else { return false };
-        let is_exclusive = first == Mode::Exclusive || modes.any(|mode| mode == Mode::Exclusive);
-        if !is_exclusive {
-            *mode = Mode::Shared;
-        }
-        true
+        let strictest = held.iter().filter(|held| held.lock == *lock).map(|held| held.mode).min();
+        *mode = (*mode).max(strictest.unwrap_or(*mode));
+        strictest.is_some()
     });
 }

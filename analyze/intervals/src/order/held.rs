@@ -1,8 +1,7 @@
 //! The locks that each task holds.
 //!
-//! Holds of the engine enter as they begin and end; the held locks of a task leave, in the order in which it took them. A hold is also over
-//! once another task has the lock in a way that excludes it, as in blame. That takes effect when the clock moves on, so the order
-//! of rows of equal time does not matter.
+//! The locks of a task are in the order in which it took them. A hold is also over once another task has the lock in a way that excludes the
+//! hold, as in blame. That takes effect when the clock moves on, so the order of rows of equal time does not matter.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The lifetimes of tasks: whether several tasks can do something at the same time.
 //!
-//! Sets of tasks enter. The answer is whether one task of each set can be chosen so that all differ, and so that all are alive at one
+//! Several sets of tasks can act together if one task of each set can be chosen so that all differ, and so that all are alive at one
 //! instant. Lifetimes are intervals, so tasks that overlap two by two also share an instant.
 
 use std::collections::BTreeSet;

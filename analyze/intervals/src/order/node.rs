@@ -1,6 +1,5 @@
-//! The nodes of the graph of lock orders: the locks of a trace, or classes of them.
-//!
-//! Locks enter, each by its id; the node of each leaves, and whether an order between two of them can be part of a deadlock at all.
+//! The nodes of the graph of lock orders: the locks of a trace, or classes of locks; and whether an order between two locks can be part of a
+//! deadlock at all.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, LockRow, Mode, StackId};

@@ -1,6 +1,6 @@
 //! The search for cycles of lock orders.
 //!
-//! Dependencies enter. Cycles leave, the shortest first, each once and with a verdict. A cycle begins with its smallest lock.
+//! The search finds each cycle once, the shortest first. A cycle begins with its smallest lock.
 
 use std::ops::Range;
 

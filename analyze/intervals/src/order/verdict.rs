@@ -1,6 +1,6 @@
 //! The conditions under which a cycle of lock orders can deadlock.
 //!
-//! A cycle enters, the verdict leaves. The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a
+//! The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a
 //! gate), and at each lock the mode held and the mode wanted must exclude each other. These are the conditions of Bensalem and Havelund
 //! (Dynamic Deadlock Analysis of Multi-threaded Programs, 2005). A cycle can deadlock if one choice of its dependencies satisfies all.
 

@@ -1,4 +1,4 @@
-//! Builds the program of a recording: rows enter in their order, a [`Program`] leaves.
+//! Builds the [`Program`] of a recording from its rows in their order.
 //!
 //! A row of a lock becomes a step, and the time since the step before becomes work, less the time that the task waited or was off the CPU. What a
 //! wait took is forgotten, but for what it says about locks: how long hand-offs take.
@@ -11,14 +11,11 @@ use super::{
     others::{self, Life, OffCpu},
     program::{Action, Facts, Program, SLICE_NS, TaskProgram},
 };
-use crate::critical::TaskStart;
+use crate::context::{Context, TaskStart};
 
-mod context;
 mod holds;
 mod lock;
 mod time;
-
-pub(crate) use context::Context;
 
 use lock::Lock;
 
@@ -39,7 +36,7 @@ struct OpenWait {
 }
 
 /// The steps of a task so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Task {
     start_ns: i64,
     /// The signal by which its creator starts it.
@@ -63,6 +60,8 @@ struct Task {
 /// Builds a program.
 pub(crate) struct Builder<'a> {
     context: &'a Context<'a>,
+    /// Whether a sleep without a known cause ends at its recorded time.
+    idle_open: bool,
     from_ns: i64,
     tasks: Vec<Task>,
     task_ids: FxHashMap<TaskId, usize>,
@@ -78,7 +77,7 @@ pub(crate) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// Returns a builder for a program that starts at a time of the trace.
-    pub(crate) fn new(context: &'a Context<'a>, from_ns: i64) -> Self {
+    pub(crate) fn new(context: &'a Context<'a>, idle_open: bool, from_ns: i64) -> Self {
         let mut created: FxHashMap<TaskId, Vec<(i64, TaskId)>> = FxHashMap::default();
         for task in &context.tasks {
             if let Some(TaskStart { ns, creator: Some(creator) }) = (context.start)(*task) {
@@ -87,7 +86,7 @@ impl<'a> Builder<'a> {
         }
         created.values_mut().for_each(|tasks| tasks.sort_unstable());
         let (tasks, task_ids, locks, lock_ids, links, births, facts) = Default::default();
-        Self { context, from_ns, tasks, task_ids, locks, lock_ids, links, created, births, facts }
+        Self { context, idle_open, from_ns, tasks, task_ids, locks, lock_ids, links, created, births, facts }
     }
 
     /// Adds the next row.
@@ -104,7 +103,7 @@ impl<'a> Builder<'a> {
             (EventKind::Acquire, Some(lock)) => self.acquire(task, lock, row),
             (EventKind::Abandon, Some(lock)) => {
                 let wait = self.tasks[task].wait.take();
-                self.links.leaves(lock, task);
+                self.links.give_up(lock, task);
                 self.waits_no_more(task, lock);
                 self.facts.given_up += 1;
                 // The time stays the task's own. An idle wait is a sleep.
@@ -115,7 +114,7 @@ impl<'a> Builder<'a> {
             (EventKind::TryFail, Some(_)) => self.facts.given_up += 1,
             (EventKind::Release, Some(lock)) => self.release(task, lock, row),
             (EventKind::Wake, Some(lock)) => {
-                let signal = self.links.wakes(lock, task, row.ts_ns);
+                let signal = self.links.wake(lock, task, row.ts_ns);
                 self.step(task, row.ts_ns, Action::Signal(signal));
             }
             _ => {}
@@ -194,19 +193,9 @@ impl<'a> Builder<'a> {
         let birth = start.and_then(|start| start.creator).map(|_| self.birth(id));
         let wait = |Birth { signal, object }: Birth| Action::Await { signal, object };
         let at = self.tasks.len();
-        self.tasks.push(Task {
-            start_ns,
-            birth,
-            created: 0,
-            actions: birth.map(wait).into_iter().collect(),
-            at_ns: start_ns,
-            last_row_ns: start_ns,
-            wait: None,
-            end: (0, start_ns),
-            held: Vec::new(),
-            sleep_ns: 0,
-            off_cpu: Vec::new(),
-        });
+        let (actions, end) = (birth.map(wait).into_iter().collect(), (0, start_ns));
+        let (at_ns, last_row_ns) = (start_ns, start_ns);
+        self.tasks.push(Task { start_ns, birth, actions, at_ns, last_row_ns, end, ..Task::default() });
         self.task_ids.insert(id, at);
         at
     }

@@ -1,8 +1,10 @@
-//! The ends of idle waits: wake-ups and arrivals at barriers enter, and for each wait the signal or the round that ended it leaves. The start of
-//! a thread is the end of a wait, too, for the task that creates it.
+//! The signal or the round of a barrier that ended each idle wait. The start of a thread ends a wait, too: the thread waits for the signal of
+//! the task that creates it.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
+
+use crate::links::{LastOfTwo, Mark, Rounds};
 
 /// The cause of the end of an idle wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +26,10 @@ pub(super) enum IdleEnd {
 pub(super) struct IdleLinks {
     objects: FxHashMap<LockId, Object>,
     signals: u32,
-    /// The number of members of each round.
+    arrivals: u32,
+    /// The number of members of each round, and the number of each round by its last arrival.
     rounds: Vec<u32>,
+    round_of: FxHashMap<u32, u32>,
     latencies_ns: Vec<Vec<i64>>,
     /// The object that threads wait for until they start.
     start_object: Option<u32>,
@@ -35,22 +39,17 @@ pub(super) struct IdleLinks {
 #[derive(Debug)]
 struct Object {
     index: u32,
-    /// The last wake-ups by two tasks, the last one first: task, time and signal.
-    woke: [Option<(usize, i64, u32)>; 2],
-    /// The members of the open round of a barrier.
-    arrived: Vec<usize>,
-    last_arrival_ns: i64,
-    /// The members that have not left their round yet: the round, and its last arrival.
-    leaving: Vec<(usize, u32, i64)>,
+    woke: LastOfTwo<usize, u32>,
+    rounds: Rounds<usize, u32>,
 }
 
 impl IdleLinks {
     fn object(&mut self, lock: LockId) -> &mut Object {
         let latencies_ns = &mut self.latencies_ns;
         self.objects.entry(lock).or_insert_with(|| {
-            let index = u32::try_from(latencies_ns.len()).unwrap_or(u32::MAX);
-            latencies_ns.push(Vec::new());
-            Object { index, woke: [None; 2], arrived: Vec::new(), last_arrival_ns: 0, leaving: Vec::new() }
+            let (index, woke, rounds) =
+                (push(latencies_ns, Vec::new()), LastOfTwo::default(), Rounds::default());
+            Object { index, woke, rounds }
         })
     }
 
@@ -62,75 +61,58 @@ impl IdleLinks {
 
     /// Returns the number of the signal by which a thread starts, and that of the object that it waits for until then. It starts at once.
     pub(super) fn start(&mut self) -> (u32, u32) {
-        let object = *self.start_object.get_or_insert_with(|| {
-            self.latencies_ns.push(Vec::new());
-            u32::try_from(self.latencies_ns.len() - 1).unwrap_or(u32::MAX)
-        });
+        let latencies_ns = &mut self.latencies_ns;
+        let object = *self.start_object.get_or_insert_with(|| push(latencies_ns, Vec::new()));
         (self.signal(), object)
     }
 
     /// Adds a wake-up, and returns the number of its signal.
-    pub(super) fn wakes(&mut self, lock: LockId, task: usize, ns: i64) -> u32 {
+    pub(super) fn wake(&mut self, lock: LockId, task: usize, ns: i64) -> u32 {
         let signal = self.signal();
-        let object = self.object(lock);
-        if object.woke[0].is_some_and(|(last, ..)| last != task) {
-            object.woke[1] = object.woke[0];
-        }
-        object.woke[0] = Some((task, ns, signal));
+        self.object(lock).woke.set(Mark { task, ns, value: signal });
         signal
     }
 
     /// Adds a task that came to a barrier.
-    pub(super) fn arrives(&mut self, lock: LockId, task: usize, ns: i64) {
-        let object = self.object(lock);
-        object.arrived.push(task);
-        object.last_arrival_ns = ns;
+    pub(super) fn arrive(&mut self, lock: LockId, task: usize, ns: i64) {
+        self.arrivals += 1;
+        let value = self.arrivals;
+        self.object(lock).rounds.arrive(Mark { task, ns, value });
     }
 
     /// Removes a task that gave up.
-    pub(super) fn leaves(&mut self, lock: LockId, task: usize) {
+    pub(super) fn give_up(&mut self, lock: LockId, task: usize) {
         if let Some(object) = self.objects.get_mut(&lock) {
-            object.arrived.retain(|other| *other != task);
+            object.rounds.leave(task, true);
         }
     }
 
-    /// Returns the cause of the end of a wait.
-    pub(super) fn ended(&mut self, lock: LockId, task: usize, since_ns: i64, ns: i64) -> IdleEnd {
-        let next_round = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX);
+    /// Returns the cause of the end of a wait. A thread ends once, and may have ended before it was waited for.
+    pub(super) fn ended(
+        &mut self,
+        lock: LockId,
+        task: usize,
+        (since_ns, ns): (i64, i64),
+        is_thread: bool,
+    ) -> IdleEnd {
         let object = self.object(lock);
         let index = object.index;
-        if object.arrived.contains(&task) {
-            // The first one that leaves ends the round.
-            let last_ns = object.last_arrival_ns;
-            object.leaving.extend(object.arrived.drain(..).map(|member| (member, next_round, last_ns)));
-            self.rounds.push(0);
-        }
-        let object = self.object(lock);
-        if let Some(at) = object.leaving.iter().position(|(member, ..)| *member == task) {
-            let (_, round, last_ns) = object.leaving.swap_remove(at);
-            self.rounds[round as usize] += 1;
-            if since_ns < last_ns {
-                self.latencies_ns[index as usize].push((ns - last_ns).max(0));
-            }
-            return IdleEnd::Round { round, object: index };
-        }
-        let woke = object.woke.iter().flatten().find(|(waker, ns, _)| *waker != task && *ns >= since_ns);
-        let Some((_, woke_ns, signal)) = woke.copied() else { return IdleEnd::Unknown };
-        self.latencies_ns[index as usize].push((ns - woke_ns).max(0));
-        IdleEnd::Signal { signal, object: index }
-    }
-
-    /// Returns the cause of the end of a join. A thread ends once, and may have ended before the join.
-    pub(super) fn joined(&mut self, lock: LockId, task: usize, since_ns: i64, ns: i64) -> IdleEnd {
-        let object = self.object(lock);
-        let woke = object.woke.iter().flatten().find(|(waker, ..)| *waker != task);
-        let (Some((_, woke_ns, signal)), index) = (woke.copied(), object.index) else {
+        let woke_since_ns = if is_thread { i64::MIN } else { since_ns };
+        let (by_ns, has_waited, end) = if let Some(last) = object.rounds.leave(task, false) {
+            let rounds = &mut self.rounds;
+            let round = *self.round_of.entry(last.value).or_insert_with(|| push(rounds, 0));
+            rounds[round as usize] += 1;
+            // The last task that comes waits for no other.
+            (last.ns, last.ns > since_ns, IdleEnd::Round { round, object: index })
+        } else if let Some(woke) = object.woke.of_another(&task, woke_since_ns) {
+            (woke.ns, woke.ns >= since_ns, IdleEnd::Signal { signal: woke.value, object: index })
+        } else {
             return IdleEnd::Unknown;
         };
-        if woke_ns >= since_ns {
-            self.latencies_ns[index as usize].push((ns - woke_ns).max(0));
+        if has_waited {
+            self.latencies_ns[index as usize].push((ns - by_ns).max(0));
         }
-        IdleEnd::Signal { signal, object: index }
+        end
     }
 
     /// Returns the number of signals, the members of rounds, and the median time from a signal to the end of a wait by object.
@@ -141,4 +123,10 @@ impl IdleLinks {
         };
         (self.signals as usize, self.rounds, self.latencies_ns.into_iter().map(median).collect())
     }
+}
+
+/// Adds a value, and returns its index.
+fn push<T>(all: &mut Vec<T>, value: T) -> u32 {
+    all.push(value);
+    u32::try_from(all.len() - 1).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The state of a lock in a replay: who has it and who waits. Tasks come, try and release; whether they get it leaves.
+//! The state of a lock in a replay: the tasks that have it, and the tasks that wait for it.
 
 use std::collections::VecDeque;
 

@@ -23,10 +23,9 @@ mod read;
 mod replay;
 #[cfg(test)]
 pub mod tests;
-mod variant;
 
 #[cfg(test)]
-use build::{Builder, Context};
+use build::Builder;
 pub use change::{Changes, MILLION, Readers, ShardBy};
 pub use predict::{Baseline, MOST_FIT, MOST_WAITS_FIT, Prediction, Refusal, Times};
 #[cfg(test)]
@@ -34,6 +33,4 @@ use program::Action;
 pub use program::{Facts, Program};
 pub use read::{Stretch, read, read_middle};
 #[cfg(test)]
-use replay::replay;
-#[cfg(test)]
-use variant::Variant;
+use replay::{Variant, replay};

@@ -1,4 +1,4 @@
-//! Processors that other programs have: the times off the CPU of a program's tasks enter, and how many processors others have, and when, leaves.
+//! Processors that other programs have, as far as the times off the CPU of a program's tasks show it.
 //!
 //! While a task is ready and fewer tasks of the program run than there are processors, others have the rest. Ready tasks that wait for a
 //! lock do not count: their time is part of the wait.

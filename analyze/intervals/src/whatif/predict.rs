@@ -1,12 +1,32 @@
-//! Predictions: replays of a program with a change and without enter; times, their interval and the fit of the replay leave.
+//! Predictions: times, their interval and the fit of the replay, from replays of a program with a change and without.
 
 use super::{
     change::{Changes, MILLION},
     program::Program,
-    replay::{Replayed, replay},
-    variant::Variant,
+    replay::{Replayed, Variant, replay},
 };
 use crate::input::on_all_processors;
+
+impl Variant {
+    /// The variant whose times are predicted: the program alone.
+    pub(super) const MAIN: Self = Self { fifo: false, handoff: 1, seed: 0, others: false };
+    /// The variant that is compared with the recording.
+    pub(super) const AS_RECORDED: Self = Self { others: true, ..Self::MAIN };
+
+    /// Returns the variants of an interval, of which only some differ if nothing is drawn or there are no other programs.
+    fn all(are_drawn: bool, has_others: bool) -> Vec<Self> {
+        let mut all = Vec::new();
+        for others in [false, true].into_iter().filter(|others| has_others || !others) {
+            for (fifo, handoff) in
+                [false, true].into_iter().flat_map(|fifo| [(fifo, 0), (fifo, 1), (fifo, 2)])
+            {
+                let seeds = if are_drawn { 3 } else { 1 };
+                all.extend((0..seeds).map(|seed| Self { fifo, handoff, seed, others }));
+            }
+        }
+        all
+    }
+}
 
 /// The fit of the run's length above which there is no prediction, in millionths.
 pub const MOST_FIT: i64 = 100_000;
@@ -84,6 +104,10 @@ impl Times {
     }
 }
 
+fn found(replays: &[(Variant, Replayed)], variant: Variant) -> Option<&Replayed> {
+    replays.iter().find(|(other, _)| *other == variant).map(|(_, replayed)| replayed)
+}
+
 fn part(of: u64, whole: i64) -> i64 {
     match (of, whole) {
         (0, _) => 0,
@@ -116,10 +140,7 @@ impl<'a> Baseline<'a> {
 
     fn of(&self, variant: Variant) -> Option<&Replayed> {
         let others = variant.others && !self.program.others.is_empty();
-        let is_it = |(other, _): &&(Variant, Replayed)| {
-            (other.fifo, other.handoff, other.others) == (variant.fifo, variant.handoff, others)
-        };
-        self.replays.iter().find(is_it).map(|(_, replayed)| replayed)
+        found(&self.replays, Variant { seed: 0, others, ..variant })
     }
 
     /// Predicts the times of a changed program. `locks` are those whose waits are asked for.
@@ -127,8 +148,7 @@ impl<'a> Baseline<'a> {
         let program = self.program;
         let changed = replay_all(program, changes, self.progress_sites);
         let main = self.of(Variant::MAIN).cloned().unwrap_or_default();
-        let is_main = |(variant, _): &&(Variant, Replayed)| *variant == Variant::MAIN;
-        let of_main = changed.iter().find(is_main).map(|(_, replayed)| replayed.clone()).unwrap_or_default();
+        let of_main = found(&changed, Variant::MAIN).cloned().unwrap_or_default();
         let beside = self.as_recorded().cloned().unwrap_or_default();
         // The replay beside other programs is compared with the recording; the change is that of the program alone.
         let run = Times {
@@ -197,6 +217,6 @@ fn scaled(ns: i64, by: i64, of: i64) -> i64 {
 
 /// Replays all variants, on all processors.
 fn replay_all(program: &Program, changes: &Changes, progress_sites: &[u32]) -> Vec<(Variant, Replayed)> {
-    let variants: Vec<Variant> = Variant::all(changes.are_drawn(), !program.others.is_empty()).collect();
+    let variants = Variant::all(changes.are_drawn(), !program.others.is_empty());
     on_all_processors(&variants, |variant| (*variant, replay(program, changes, *variant, progress_sites)))
 }

@@ -1,4 +1,4 @@
-//! Processors in a replay: tasks with work enter, and which of them run, and until when, leaves.
+//! Processors in a replay: which of the tasks with work run, and until when.
 //!
 //! First come, first served, in slices: a task keeps its processor until it waits or sleeps, or until its slice is over while others are
 //! ready. A task that comes from a wait takes the processor of the one that has run for longest, as the kernel's scheduler lets it. Other programs

@@ -1,17 +1,11 @@
-//! Reads the program of a trace: an opened trace enters, the program of one stretch of it leaves.
+//! Reads the program of one stretch of a trace.
 
 use std::ops::ControlFlow;
 
-use trace_format::{EventKind, run_info::Covers};
+use trace_format::EventKind;
 
-use super::{
-    build::{Builder, Context},
-    program::Program,
-};
-use crate::{
-    critical::{TaskStart, settle},
-    input::Input,
-};
+use super::{build::Builder, program::Program};
+use crate::{context::Context, critical::settle, input::Input};
 use output::error::AnalyzeError;
 
 /// The part of a trace that a program is made of: its rows by their number.
@@ -33,8 +27,8 @@ pub struct Stretch {
 /// The trace cannot be read, or the window has a loss.
 pub fn read(input: &Input<'_>, events: u64, idle_open: bool) -> Result<(Program, Stretch), AnalyzeError> {
     let mut stretch = Stretch::choose(input, events)?;
-    let context = context(input, idle_open)?;
-    let mut builder = Builder::new(&context, stretch.from_ns);
+    let context = Context::of(input)?;
+    let mut builder = Builder::new(&context, idle_open, stretch.from_ns);
     let (mut now_ns, mut at) = (i64::MIN, 0);
     stretch.to_ns = stretch.from_ns;
     input.row_groups(0..input.row_group_count(), |_, rows| {
@@ -58,7 +52,7 @@ pub fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, AnalyzeErr
     if window.from_ns.is_some() || window.to_ns.is_some() {
         return Ok(read(input, events, false)?.0);
     }
-    let context = context(input, false)?;
+    let context = Context::of(input)?;
     let groups = input.row_group_count() as u64;
     let all = input.trace.event_count();
     let needed = groups.saturating_mul(events).div_ceil(all.max(1)).clamp(1, groups.max(1));
@@ -70,10 +64,10 @@ pub fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, AnalyzeErr
         for row in rows {
             let is_start = builder.is_none() && first == 0;
             let from_ns = if is_start { start_ns(input) } else { row.ts_ns };
-            let current = builder.get_or_insert_with(|| Builder::new(&context, from_ns));
+            let current = builder.get_or_insert_with(|| Builder::new(&context, false, from_ns));
             if row.kind == EventKind::Lost && rows_read * 2 < events {
                 // More is to come behind the loss.
-                (*current, rows_read) = (Builder::new(&context, row.ts_ns), 0);
+                (*current, rows_read) = (Builder::new(&context, false, row.ts_ns), 0);
                 continue;
             }
             if row.kind == EventKind::Lost || rows_read >= events {
@@ -85,28 +79,6 @@ pub fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, AnalyzeErr
         ControlFlow::Continue(())
     })?;
     Ok(builder.map(Builder::finish).unwrap_or_default())
-}
-
-/// Returns the facts about a trace that a program needs.
-fn context<'a>(input: &'a Input<'_>, idle_open: bool) -> Result<Context<'a>, AnalyzeError> {
-    let names = &input.names;
-    Ok(Context {
-        rules: input.rules(),
-        kind: Box::new(|lock| names.lock(lock).map(|row| row.kind)),
-        idle: Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle()),
-        site: Box::new(|lock, stack| names.point_number(lock, stack)),
-        start: Box::new(|task| TaskStart::of(task, |task| names.task(task))),
-        tasks: names.tasks().iter().map(|task| task.id).collect(),
-        covers: if input.has_off_cpu()? {
-            Covers::All
-        } else if input.has_holder_states()? {
-            Covers::ContendedHolds
-        } else {
-            Covers::None
-        },
-        cpus: input.trace.info().host.cpus,
-        idle_open,
-    })
 }
 
 /// The distance of the rows whose times are kept.

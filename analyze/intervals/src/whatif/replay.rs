@@ -1,4 +1,4 @@
-//! The replay of a program: its steps and the rules of its locks enter, the time that it takes leaves.
+//! The replay of a program, which tells the time that it takes.
 //!
 //! A queue of events in the order of time, rank and task. Of events of one time those come first that free something, then waiters that were
 //! woken, then all others. Nothing is random: equal programs and variants have equal results.
@@ -12,11 +12,22 @@ use super::{
     change::Changes,
     locks::LockState,
     processors::{Processors, Switched},
-    program::{Action, Program},
-    variant::Variant,
+    program::{Action, Program, TaskProgram},
 };
 
 mod steps;
+
+/// A variant of a replay: what a recording leaves open is chosen in several ways, and the results span the interval of a prediction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Variant {
+    /// Nobody overtakes, whatever the kind of the lock.
+    pub fifo: bool,
+    /// The quartile of hand-off times: 0, 1 or 2.
+    pub handoff: usize,
+    pub seed: u64,
+    /// Whether other programs have processors when they had them in the recording.
+    pub others: bool,
+}
 
 /// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,26 +112,20 @@ pub(super) struct Replay<'a> {
 }
 
 /// Replays a program. `progress_sites` are sorted.
-pub(crate) fn replay(
-    program: &Program,
-    changes: &Changes,
+pub(crate) fn replay<'p>(
+    program: &'p Program,
+    changes: &'p Changes,
     variant: Variant,
-    progress_sites: &[u32],
+    progress_sites: &'p [u32],
 ) -> Replayed {
-    let tasks: Vec<Task<'_>> = program
-        .tasks
-        .iter()
-        .map(|task| Task {
-            actions: &task.actions,
-            next: 0,
-            held: Vec::new(),
-            phase: Phase::Step,
-            stamp: 0,
-            wanted: None,
-        })
-        .collect();
+    let task = |of: &'p TaskProgram| {
+        let (next, held, stamp, wanted) = Default::default();
+        Task { actions: &of.actions, next, held, phase: Phase::Step, stamp, wanted }
+    };
+    let tasks: Vec<Task<'p>> = program.tasks.iter().map(task).collect();
     let processors =
         changes.cpus.or(program.cpus).map(|cpus| Processors::new(cpus, program.slice_ns, tasks.len()));
+    let (awaiting, meeting) = Default::default();
     let mut replay = Replay {
         program,
         changes,
@@ -132,8 +137,8 @@ pub(crate) fn replay(
         acquired: vec![0; program.locks.len()],
         due: BinaryHeap::new(),
         signalled: vec![false; program.signals],
-        awaiting: FxHashMap::default(),
-        meeting: FxHashMap::default(),
+        awaiting,
+        meeting,
         processors,
         others: 0,
         result: Replayed { waited_ns: vec![0; program.locks.len()], ..Replayed::default() },

@@ -3,11 +3,12 @@
 use trace_format::{Event, LockRow, Mode, RunInfo, TaskRow, run_info::Covers};
 
 use super::{
-    Action, Baseline, Builder, Changes, Context, MILLION, Prediction, Program, Readers, Refusal, ShardBy,
-    Variant, replay,
+    Action, Baseline, Builder, Changes, MILLION, Prediction, Program, Readers, Refusal, ShardBy, Variant,
+    replay,
 };
 use crate::{
-    critical::{TaskStart, settle},
+    context::{Context, TaskStart},
+    critical::settle,
     engine::Rules,
     testing::{Parts, V6},
 };
@@ -31,14 +32,13 @@ pub(super) fn context<'a>(
         tasks: tasks.iter().map(|task| task.id).collect(),
         covers,
         cpus: 2,
-        idle_open: false,
     }
 }
 
 pub(super) fn build(events: &[Event], context: &Context<'_>, from_ns: i64) -> Program {
     let (mut rows, mut now_ns) = (events.to_vec(), i64::MIN);
     settle(&mut rows, &mut now_ns);
-    let mut builder = Builder::new(context, from_ns);
+    let mut builder = Builder::new(context, false, from_ns);
     rows.iter().for_each(|row| builder.push(row));
     builder.finish()
 }

@@ -1,4 +1,4 @@
-//! Links between queues: changes of waits and payers enter, links and waits leave into the chains, and the time of chains to the roots.
+//! Links between queues, as waits and payers change, and the time that chains pass to their roots.
 //!
 //! Changes are linked at the end of their nanosecond, when all its rows are known. Until then the chains are those of the nanosecond
 //! before, and no time passes.

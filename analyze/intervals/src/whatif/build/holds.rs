@@ -1,4 +1,4 @@
-//! Waits and holds in a program that is being built: rows of waits, acquisitions and releases enter, the steps of their tasks leave.
+//! Waits and holds in a program that is being built: the steps of tasks at rows of waits, acquisitions and releases.
 
 use trace_format::{Event, LockId, LockKind, Mode};
 
@@ -16,7 +16,7 @@ impl Builder<'_> {
             self.locks[*index as usize].waiting.push(task);
         }
         if self.is_barrier(lock) {
-            self.links.arrives(lock, task, row.ts_ns);
+            self.links.arrive(lock, task, row.ts_ns);
         }
     }
 
@@ -29,14 +29,10 @@ impl Builder<'_> {
             _ => None,
         };
         let stack = open.and_then(|wait| wait.stack).or(row.stack);
-        if (self.context.kind)(lock) == Some(LockKind::Thread) {
-            let since_ns = since_ns.unwrap_or(row.ts_ns);
-            let end = self.links.joined(lock, task, since_ns, row.ts_ns);
-            return self.idle_wait(task, end, since_ns, row.ts_ns);
-        }
-        if (self.context.idle)(lock, stack) {
-            if let Some(since_ns) = since_ns {
-                let end = self.links.ended(lock, task, since_ns, row.ts_ns);
+        let is_thread = (self.context.kind)(lock) == Some(LockKind::Thread);
+        if is_thread || (self.context.idle)(lock, stack) {
+            if let Some(since_ns) = since_ns.or(is_thread.then_some(row.ts_ns)) {
+                let end = self.links.ended(lock, task, (since_ns, row.ts_ns), is_thread);
                 self.idle_wait(task, end, since_ns, row.ts_ns);
             }
             return;

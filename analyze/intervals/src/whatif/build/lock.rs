@@ -1,9 +1,11 @@
-//! Facts about a lock in a program that is being built: its acquisitions enter, how it is handed over leaves.
+//! A lock in a program that is being built, and how it is handed over.
 
 use trace_format::{LockId, LockKind, Mode};
 
-use super::context::Context;
-use crate::whatif::program::{LockFacts, QueueOrder};
+use crate::{
+    context::Context,
+    whatif::program::{LockFacts, QueueOrder},
+};
 
 /// The acquisitions of a lock so far.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The time of tasks in a program that is being built: rows about time off the CPU, and the times between rows, enter; work and sleep leave.
+//! The time of tasks in a program that is being built: work and sleep between their rows.
 
 use trace_format::{Event, TaskState, run_info::Covers};
 
@@ -28,7 +28,7 @@ impl Builder<'_> {
             if task.held.is_empty() {
                 task.sleep_ns += ns;
             }
-            let is_open = self.context.idle_open && task.held.is_empty();
+            let is_open = self.idle_open && task.held.is_empty();
             task.actions.push(if is_open { Action::SleepUntil(to_ns) } else { Action::Sleep(ns) });
             task.at_ns = to_ns;
         }

@@ -1,4 +1,4 @@
-//! The steps of tasks in a replay: a step enters, what it does to locks, signals and barriers leaves, and the time of the next step.
+//! The steps of tasks in a replay: what each does to locks, signals and barriers, and the time of the next step.
 
 use trace_format::Mode;
 

@@ -1,4 +1,4 @@
-//! Numbers of tasks and locks: an id enters, the number that was given to it leaves.
+//! Numbers of tasks and locks, by their ids.
 //!
 //! Every row of a trace is looked up by its task and its lock. Their ids are dense from 0, so they are found without hashing; ids beyond
 //! those of any recording so far are hashed, so a damaged trace costs no more memory.
@@ -10,7 +10,7 @@ const MAX_DENSE: usize = 1 << 20;
 
 /// Numbers by id.
 #[derive(Debug, Default)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     /// The number of the id, plus 1; 0 without a number.
     dense: Vec<u32>,
     others: FxHashMap<i32, u32>,
@@ -19,7 +19,7 @@ pub struct Numbers {
 impl Numbers {
     /// Returns the number of an id.
     #[inline]
-    pub fn get(&self, id: i32) -> Option<u32> {
+    pub(crate) fn get(&self, id: i32) -> Option<u32> {
         match self.dense.get(id as usize) {
             Some(number) => number.checked_sub(1),
             None => self.get_other(id),
@@ -32,7 +32,7 @@ impl Numbers {
     }
 
     /// Gives an id this number.
-    pub fn set(&mut self, id: i32, number: u32) {
+    pub(crate) fn set(&mut self, id: i32, number: u32) {
         match usize::try_from(id).ok().filter(|at| *at < MAX_DENSE) {
             Some(at) => {
                 if at >= self.dense.len() {
@@ -45,11 +45,71 @@ impl Numbers {
     }
 
     /// Takes the number of an id away.
-    pub(super) fn remove(&mut self, id: i32) -> Option<u32> {
+    pub(crate) fn remove(&mut self, id: i32) -> Option<u32> {
         match self.dense.get_mut(id as usize) {
             Some(number) => std::mem::take(number).checked_sub(1),
             None => self.others.remove(&id),
         }
+    }
+}
+
+/// A value per id, numbered in the order in which the ids were first seen.
+#[derive(Debug)]
+pub(crate) struct Numbered<T> {
+    index: Numbers,
+    ids: Vec<i32>,
+    values: Vec<T>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { index: Numbers::default(), ids: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl<T> Numbered<T> {
+    /// Returns the number of an id, whose value is `new` if it has none.
+    #[inline]
+    pub(crate) fn index(&mut self, id: i32, new: impl FnOnce() -> T) -> u32 {
+        match self.index.get(id) {
+            Some(index) => index,
+            None => self.add(id, new),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, id: i32, new: impl FnOnce() -> T) -> u32 {
+        // Ids are 32 bits wide, and all of them are never in one trace.
+        let index = self.values.len() as u32;
+        self.ids.push(id);
+        self.values.push(new());
+        self.index.set(id, index);
+        index
+    }
+
+    /// Returns the number of an id that was seen.
+    #[inline]
+    pub(crate) fn find(&self, id: i32) -> Option<u32> {
+        self.index.get(id)
+    }
+
+    pub(crate) fn id(&self, index: u32) -> i32 {
+        self.ids[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &T {
+        &self.values[index as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut T {
+        &mut self.values[index as usize]
+    }
+
+    /// Returns all ids and values, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i32, &T)> {
+        self.ids.iter().copied().zip(&self.values)
     }
 }
 
