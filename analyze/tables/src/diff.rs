@@ -32,7 +32,6 @@ use output::{
 mod draws;
 mod hosts;
 mod measure;
-mod metric;
 mod options;
 mod periods;
 mod side;
@@ -43,8 +42,7 @@ mod text;
 pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
 pub use hosts::is_of_hosts;
 pub use measure::Change;
-pub use metric::{Condition, Metric};
-pub use options::{Align, Options};
+pub use options::{Align, Condition, Metric, Options};
 pub use side::{goes_by_itself, label};
 
 use draws::Draws;

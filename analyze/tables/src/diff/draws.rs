@@ -1,6 +1,6 @@
 //! Draws of recordings, hosts or periods, and the interval that draws of whole recordings give.
 //!
-//! The numbers of both sides enter, the times that each unit was drawn leave: the same each time, and the same for all keys and metrics.
+//! The draws are the same each time, and the same for all keys and metrics.
 
 use output::choices;
 

@@ -1,7 +1,7 @@
-//! A group of hosts of a fleet as a side of a comparison: the Parquet file of `sql/fleet/cohorts.sql` enters, sums by lock and host leave.
+//! A group of hosts of a fleet as a side of a comparison: sums by lock and host, from the Parquet file of `sql/fleet/cohorts.sql`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     path::Path,
 };
@@ -19,10 +19,10 @@ use parquet::{
 
 use super::{
     draws::{ENOUGH, PERIODS},
-    periods::{Cell, Periods, Spans},
+    periods::Cell,
     side::Side,
 };
-use intervals::{input::names::printable, input::trust::Trust};
+use intervals::input::names::printable;
 use output::error::AnalyzeError;
 
 /// Returns whether a file is a Parquet file with sums by host, which [`diff_hosts`](super::diff_hosts) compares. A trace, and a file
@@ -40,18 +40,19 @@ pub fn is_of_hosts(path: &Path) -> bool {
 
 /// Reads the hosts of one file.
 pub(super) fn read(path: &Path) -> Result<Side, AnalyzeError> {
-    let bad = |why| AnalyzeError::BadHosts { path: path.to_owned(), why };
-    let mut hosts = Hosts::default();
-    hosts.read(path).map_err(bad)?;
-    let Hosts { cohorts, keys, spans_ns, with_holds_ns, index } = hosts;
-    if cohorts.len() > 1 {
-        let names: Vec<String> = cohorts.iter().map(|(label, value)| format!("{label}={value}")).collect();
-        return Err(bad(format!("it has hosts of several cohorts, {}", names.join(", "))));
-    }
-    if index.len() < ENOUGH {
-        return Err(bad(format!("it has {} hosts, and {ENOUGH} or more are needed", index.len())));
-    }
-    Ok(Side { keys, spans: Spans { all_ns: spans_ns, with_holds_ns }, trust: Trust::default() })
+    let read = || {
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        // Without the writer's hints, all text has one type.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
+            .and_then(ParquetRecordBatchReaderBuilder::build);
+        let mut hosts = Hosts::default();
+        for batch in reader.map_err(|error| error.to_string())? {
+            hosts.add(&batch.map_err(|error| error.to_string())?)?;
+        }
+        hosts.checked()
+    };
+    read().map_err(|why| AnalyzeError::BadHosts { path: path.to_owned(), why })
 }
 
 /// The rows of a file.
@@ -60,35 +61,20 @@ struct Hosts {
     /// Labels and their values.
     cohorts: BTreeSet<(String, String)>,
     index: BTreeMap<String, usize>,
-    /// By index of the host: the length of its recordings; 0 without recorded holds.
-    spans_ns: Vec<i64>,
-    with_holds_ns: Vec<i64>,
     /// By lock; each host is a recording with one period.
-    keys: BTreeMap<String, Periods>,
+    side: Side,
 }
 
 impl Hosts {
-    /// Adds the rows of a file. The error is the reason why it cannot be read.
-    fn read(&mut self, path: &Path) -> Result<(), String> {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        // Without the writer's hints, all text has one type.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
-            .and_then(ParquetRecordBatchReaderBuilder::build);
-        for batch in reader.map_err(|error| error.to_string())? {
-            self.add(&batch.map_err(|error| error.to_string())?)?;
-        }
-        Ok(())
-    }
-
+    /// Adds rows.
     fn add(&mut self, batch: &RecordBatch) -> Result<(), String> {
-        let text = |name| text(batch, name);
-        let (label, cohort, host, align) = (text("label")?, text("cohort")?, text("host")?, text("align")?);
+        let [label, cohort, host, align] = ["label", "cohort", "host", "align"].map(|name| text(batch, name));
+        let (label, cohort, host, align) = (label?, cohort?, host?, align?);
         let numbers = |name| numbers(batch, name);
         let (count, contended) = (numbers("acquisitions")?, numbers("cnt_lock")?);
-        let (wait, hold, caused) =
-            (numbers("wait_total_ns")?, numbers("total_ns")?, numbers("wait_caused_ns")?);
-        let recorded = numbers("recorded_ns")?;
+        let (wait, hold) = (numbers("wait_total_ns")?, numbers("total_ns")?);
+        let (caused, recorded) = (numbers("wait_caused_ns")?, numbers("recorded_ns")?);
+        let Side { keys, spans, .. } = &mut self.side;
         for row in 0..batch.num_rows() {
             let part =
                 |text: &StringArray| text.is_valid(row).then(|| printable(text.value(row)).into_owned());
@@ -96,8 +82,8 @@ impl Hosts {
             let next = self.index.len();
             let host = *self.index.entry(part(host).ok_or("a row has no host")?).or_insert(next);
             if host == next {
-                self.spans_ns.push(recorded[row].unwrap_or(0).max(1));
-                self.with_holds_ns.push(0);
+                spans.all_ns.push(recorded[row].unwrap_or(0).max(1));
+                spans.with_holds_ns.push(0);
             }
             // A host on which nothing was recorded of any lock has a row without one.
             let Some(align) = part(align) else { continue };
@@ -110,17 +96,29 @@ impl Hosts {
                 caused_ns: of(&caused),
                 ..Cell::default()
             };
-            let periods = self.keys.entry(align.clone()).or_default();
+            let periods = keys.entry(align.clone()).or_default();
             if hold[row].is_some() {
                 periods.measured = true;
-                self.with_holds_ns[host] = self.spans_ns[host];
+                spans.with_holds_ns[host] = spans.all_ns[host];
             }
-            match periods.cells.entry(host * PERIODS) {
-                Entry::Vacant(first) => drop(first.insert(cell)),
-                Entry::Occupied(_) => return Err(format!("a host has two rows for {align}")),
+            if periods.cells.insert(host * PERIODS, cell).is_some() {
+                return Err(format!("a host has two rows for {align}"));
             }
         }
         Ok(())
+    }
+
+    /// Returns the side, if the hosts are of one cohort and are enough.
+    fn checked(self) -> Result<Side, String> {
+        if self.cohorts.len() > 1 {
+            let name = |(label, value): &(String, String)| format!("{label}={value}");
+            let names: Vec<String> = self.cohorts.iter().map(name).collect();
+            return Err(format!("it has hosts of several cohorts, {}", names.join(", ")));
+        }
+        if self.index.len() < ENOUGH {
+            return Err(format!("it has {} hosts, and {ENOUGH} or more are needed", self.index.len()));
+        }
+        Ok(self.side)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The change of a metric: the sums of a key on both sides enter, the change from one side to the other leaves, with its interval.
+//! The change of a metric from one side to the other, with its interval.
 //!
 //! With few recordings per side, periods are drawn within each recording. With at least [`ENOUGH`](super::ENOUGH), whole recordings are
 //! drawn, so that the interval holds what recordings of one program differ by. Quantiles are exact to a 64th: times are counted in buckets.
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     draws::{DRAWS, Draws, Resampling, interval_of_recordings},
-    metric::Metric,
+    options::Metric,
     periods::{Cell, Periods, Spans},
 };
 use crate::buckets::bucket_end;
@@ -140,23 +140,21 @@ impl Change {
         let series = [base, new].map(|(periods, spans)| Series::of(metric, periods, spans, draws.units));
         let [was, is] = [&series[0], &series[1]].map(|side| side.value(|_| 1));
         let recordings = [base, new].map(|(_, spans)| spans.all_ns.len());
-        let change = ratio(was, is).map(|ratio| ratio - 1.0);
-        let interval = match (draws.units, &series) {
-            (_, [base, new]) if base.is_of_few() || new.is_of_few() => None,
-            (Resampling::Periods, series) => interval_of_periods(metric, series, draws),
-            (Resampling::Recordings | Resampling::Hosts, [base, new]) => {
-                let drawn = |series: &Series, side: usize| -> Option<Vec<f64>> {
-                    draws_of(metric, draws)
-                        .iter()
-                        .map(|times| series.value(|unit| times[side][unit]))
-                        .collect()
+        let ratio = ratio(was, is);
+        let interval = match draws.units {
+            _ if series.iter().any(Series::is_of_few) => None,
+            Resampling::Periods => interval_of_periods(metric, &series, draws),
+            Resampling::Recordings | Resampling::Hosts => {
+                let drawn = |side: usize| -> Option<Vec<f64>> {
+                    let times = draws_of(metric, draws).iter();
+                    times.map(|times| series[side].value(|unit| times[side][unit])).collect()
                 };
-                drawn(base, 0)
-                    .zip(drawn(new, 1))
-                    .and_then(|(base, new)| interval_of_recordings([&base, &new], recordings, ratio(was, is)))
+                drawn(0)
+                    .zip(drawn(1))
+                    .and_then(|(base, new)| interval_of_recordings([&base, &new], recordings, ratio))
             }
         };
-        Self { metric, base: was, new: is, change, interval }
+        Self { metric, base: was, new: is, change: ratio.map(|ratio| ratio - 1.0), interval }
     }
 
     /// Returns whether the change is more than chance: the interval leaves out 0.
@@ -175,16 +173,15 @@ fn interval_of_periods(metric: Metric, [base, new]: &[Series; 2], draws: &Draws)
     let draws = draws_of(metric, draws);
     let change = |[a, b]: &[Vec<u32>; 2]| ratio(base.value(|unit| a[unit]), new.value(|unit| b[unit]));
     let mut drawn: Vec<f64> = draws.iter().filter_map(change).map(|ratio| ratio - 1.0).collect();
-    let enough = drawn.len() * 100 >= draws.len() * 95 && !drawn.is_empty();
-    enough
-        .then(|| {
-            let last = (drawn.len() - 1) as f64;
-            [0.025, 0.975].map(|part| {
-                let at = (last * part).round() as usize;
-                *drawn.select_nth_unstable_by(at, f64::total_cmp).1
-            })
-        })
-        .map(|[low, high]| (low, high))
+    if drawn.len() * 100 < draws.len() * 95 || drawn.is_empty() {
+        return None;
+    }
+    let last = (drawn.len() - 1) as f64;
+    let [low, high] = [0.025, 0.975].map(|part| {
+        let at = (last * part).round() as usize;
+        *drawn.select_nth_unstable_by(at, f64::total_cmp).1
+    });
+    Some((low, high))
 }
 
 fn ratio(was: Option<f64>, is: Option<f64>) -> Option<f64> {

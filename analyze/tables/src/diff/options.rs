@@ -1,8 +1,9 @@
-//! The options of a comparison, and the key that its sides share.
+//! The options of a comparison: the key that its sides share, the metrics, and the condition of `--fail-if`, `wait_total > +20%`.
 
-use super::metric::Metric;
-use intervals::input::filter::Filter;
-use output::choices;
+use std::{fmt, str::FromStr};
+
+use intervals::{input::filter::Filter, input::names::printable};
+use output::{choices, error::AnalyzeError};
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
@@ -35,5 +36,78 @@ choices! {
         Kind = "kind",
         /// Threads of one name.
         Comm = "comm",
+    }
+}
+
+choices! {
+    /// The metric that is compared.
+    Metric, "metric" {
+        /// Waiting, in ns per second.
+        #[default]
+        WaitTotal = "wait_total",
+        /// Holding, in ns per second.
+        Total = "total",
+        /// Acquisitions per second.
+        Count = "count",
+        /// Contended acquisitions per second.
+        CntLock = "cnt_lock",
+        /// Time that others waited for its holds, in ns per second.
+        WaitCaused = "wait_caused",
+        /// Median of the waits, in ns.
+        WaitP50 = "wait_p50",
+        /// 99 % of the waits are no longer, in ns.
+        WaitP99 = "wait_p99",
+        /// Median of the holds, in ns.
+        P50 = "p50",
+        /// 99 % of the holds are no longer, in ns.
+        P99 = "p99",
+    }
+}
+
+impl Metric {
+    /// Returns whether it is per second.
+    pub const fn is_rate(self) -> bool {
+        !matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
+    }
+
+    /// Returns whether its values are times, not numbers of things.
+    pub const fn is_time(self) -> bool {
+        !matches!(self, Self::Count | Self::CntLock)
+    }
+
+    /// Returns whether it is a sum of what is known only where holds were recorded.
+    pub(super) const fn is_of_holds(self) -> bool {
+        matches!(self, Self::Total | Self::WaitCaused)
+    }
+}
+
+/// A change of all selected locks together that fails a comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Condition {
+    /// The metric.
+    pub metric: Metric,
+    /// Whether the change must be above the limit, or below.
+    pub above: bool,
+    /// The limit: 0.2 is a fifth more.
+    pub limit: f64,
+}
+
+impl FromStr for Condition {
+    type Err = AnalyzeError;
+
+    fn from_str(text: &str) -> Result<Self, AnalyzeError> {
+        let bad = || AnalyzeError::BadCondition { text: printable(text).into_owned() };
+        let at = text.find(['<', '>']).ok_or_else(bad)?;
+        let metric = text[..at].trim().parse()?;
+        let percent = text[at + 1..].trim().strip_suffix('%').ok_or_else(bad)?;
+        let percent: f64 = percent.trim().parse().ok().filter(|n: &f64| n.is_finite()).ok_or_else(bad)?;
+        Ok(Self { metric, above: text[at..].starts_with('>'), limit: percent / 100.0 })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.above { '>' } else { '<' };
+        write!(f, "{} {sign} {:+}%", self.metric, self.limit * 100.0)
     }
 }

@@ -1,4 +1,4 @@
-//! The sums of a key, period by period of each recording: holds enter, cells leave.
+//! The sums of a key, period by period of each recording.
 //!
 //! Each recording is cut into periods. A host of a fleet counts as one recording. Times are counted in buckets.
 
@@ -8,7 +8,11 @@ use rustc_hash::FxHashMap;
 
 use super::draws::PERIODS;
 use crate::buckets::bucket;
-use intervals::items::{Hold, HoldState};
+use intervals::{
+    input::Input,
+    items::{Hold, HoldState},
+};
+use output::error::AnalyzeError;
 
 /// The lengths of the recordings of one side, in ns.
 #[derive(Clone, Debug, Default)]
@@ -92,12 +96,23 @@ impl Periods {
 /// The equal periods into which a recording is cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    pub(super) from_ns: i64,
+    from_ns: i64,
     /// At least 1.
     pub(super) span_ns: i64,
 }
 
 impl Cut {
+    pub(super) fn of(input: &Input<'_>) -> Result<Self, AnalyzeError> {
+        let selection = &input.selection;
+        let last_ns = match input.trace.info().clocks_end.monotonic_ns {
+            0 => input.last_event_ns()?,
+            end_ns => end_ns,
+        };
+        let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
+        let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
+        Ok(Self { from_ns, span_ns: to_ns.saturating_sub(from_ns).max(1) })
+    }
+
     /// Returns the index of the period that has this time. Times outside of the recording are in the nearest one.
     pub(super) fn period(self, ns: i64) -> usize {
         let since_ns = ns.saturating_sub(self.from_ns);

@@ -9,15 +9,13 @@ use super::{
     periods::{Cut, Periods, Spans},
 };
 use crate::{
-    by_pair::ByPair,
     by_row::ByRow,
-    gather::{self, Gather},
     key::{By, Key, RowKey, Subject},
 };
 use intervals::{
     input::names::{Names, Point},
     input::trust::{Trust, TrustCounter},
-    input::{Input, ReadOutcome, names, readers},
+    input::{Input, names, readers},
     items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
 };
 use output::error::AnalyzeError;
@@ -44,16 +42,9 @@ impl Side {
 
     /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without locks, if there is another.
     pub(super) fn of(traces: &[Trace], options: &Options) -> Result<Self, AnalyzeError> {
-        let frames = if options.by == Align::Stack { usize::MAX } else { 0 };
-        let read = |trace| {
-            let inputs = [Input::open(trace, frames, &options.filter)?];
-            let mut gathered = Gathered::new(&inputs[0], options)?;
-            gather::read(&inputs, readers(), &mut gathered)?;
-            Ok(gathered.side)
-        };
         let (mut recordings, mut gone) = (Vec::new(), Vec::new());
         for trace in traces {
-            recordings.push(match read(trace) {
+            recordings.push(match Self::of_recording(trace, options) {
                 Err(error) if is_gone(&error) => {
                     gone.push(error);
                     Self::empty_recording(trace)
@@ -65,6 +56,25 @@ impl Side {
             Some(error) if gone.len() + 1 == traces.len() => Err(error),
             _ => Ok(Self::merged(recordings)),
         }
+    }
+
+    fn of_recording(trace: &Trace, options: &Options) -> Result<Self, AnalyzeError> {
+        let (by, frames) = (options.by, if options.by == Align::Stack { usize::MAX } else { 0 });
+        let inputs = [Input::open(trace, frames, &options.filter)?];
+        let [input] = &inputs;
+        let cut = Cut::of(input)?;
+        let mut keys: BTreeMap<String, Periods> = BTreeMap::new();
+        let sink = |_| {
+            let keys = ByRow::new(input.names.locks().len());
+            RecordingSums { input, by, cut, keys, trust: TrustCounter::default() }
+        };
+        let trust = Input::read_all(&inputs, (readers(), options.allow_loss), sink, |_, sums| {
+            for (key, periods) in sums.keys.into_values() {
+                keys.entry(label(by, key.lock(), key, &input.names)).or_default().merge(periods);
+            }
+            sums.trust
+        })?;
+        Ok(Self { keys, spans: Spans { all_ns: vec![cut.span_ns], ..Spans::default() }, trust })
     }
 
     /// Merges sides of one recording each.
@@ -92,64 +102,6 @@ impl Side {
 /// Whether a filter found nothing in a trace that has events.
 pub(super) fn is_gone(error: &AnalyzeError) -> bool {
     error.nothing_found() && !matches!(error, AnalyzeError::Empty { .. })
-}
-
-/// Gathers the sums of one recording.
-struct Gathered<'a> {
-    input: &'a Input<'a>,
-    options: &'a Options,
-    cut: Cut,
-    side: Side,
-}
-
-impl<'a> Gathered<'a> {
-    fn new(input: &'a Input<'a>, options: &'a Options) -> Result<Self, AnalyzeError> {
-        let selection = &input.selection;
-        let last_ns = match input.trace.info().clocks_end.monotonic_ns {
-            0 => input.last_event_ns()?,
-            end_ns => end_ns,
-        };
-        let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
-        let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
-        let cut = Cut { from_ns, span_ns: to_ns.saturating_sub(from_ns).max(1) };
-        let spans = Spans { all_ns: vec![cut.span_ns], ..Spans::default() };
-        Ok(Self { input, options, cut, side: Side { spans, ..Side::default() } })
-    }
-}
-
-impl<'a> Gather for Gathered<'a> {
-    type Sink = Gathering<'a>;
-
-    fn sink(&self, _: usize) -> Gathering<'a> {
-        let (input, by) = (self.input, self.options.by);
-        Gathering {
-            input,
-            by,
-            cut: self.cut,
-            by_pair: (by != Align::Comm).then(|| ByPair::new(&input.names)),
-            keys: ByRow::new(input.names.locks().len()),
-            labels: BTreeMap::new(),
-            periods: Vec::new(),
-            trust: TrustCounter::default(),
-        }
-    }
-
-    fn add(
-        &mut self,
-        _: usize,
-        sinks: Vec<Gathering<'a>>,
-        outcome: &ReadOutcome,
-    ) -> Result<(), AnalyzeError> {
-        let mut counter = TrustCounter::default();
-        for Gathering { labels, mut periods, trust, .. } in sinks {
-            for (label, at) in labels {
-                self.side.keys.entry(label).or_default().merge(std::mem::take(&mut periods[at]));
-            }
-            counter.merge(trust);
-        }
-        self.side.trust = self.input.trust(counter, outcome, self.options.allow_loss)?;
-        Ok(())
-    }
 }
 
 /// Whether a lock is matched by its name or its place of initialisation, not by where it is acquired.
@@ -203,56 +155,33 @@ fn lasting(point: &Point) -> Option<String> {
     })
 }
 
-/// Adds intervals to the periods of their keys.
-struct Gathering<'a> {
+/// Adds the intervals of a recording to the periods of their keys.
+struct RecordingSums<'a> {
     input: &'a Input<'a>,
     by: Align,
     cut: Cut,
-    /// The index of the periods of each lock and stack, if these decide the key.
-    by_pair: Option<ByPair>,
-    /// The index of the periods of each key, once it has one, and of each label: keys of one label share them.
-    keys: ByRow<Option<usize>>,
-    labels: BTreeMap<String, usize>,
-    periods: Vec<Periods>,
+    keys: ByRow<Periods>,
     trust: TrustCounter,
 }
 
-impl Gathering<'_> {
+impl RecordingSums<'_> {
     /// Returns the periods of the key of an interval.
     fn periods(&mut self, subject: Subject) -> &mut Periods {
-        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
-        let at = known.map_or_else(|| self.find(subject), |at| at as usize);
-        &mut self.periods[at]
-    }
-
-    /// Returns the index of the periods of the key of an interval.
-    fn find(&mut self, subject: Subject) -> usize {
-        let Self { by, input: Input { names, .. }, keys, labels, periods, .. } = self;
-        let key = match *by {
+        let names = &self.input.names;
+        self.keys.of(match self.by {
             // A lock without a name and a site of initialisation goes by its site of acquisition.
-            Align::Lock | Align::Init if goes_by_itself(*by, subject.lock, names) => {
+            Align::Lock | Align::Init if goes_by_itself(self.by, subject.lock, names) => {
                 RowKey::Lock(subject.lock)
             }
             Align::Lock | Align::Init | Align::Site => RowKey::of(subject, By::Site, names),
             Align::Stack => RowKey::of(subject, By::Stack, names),
             Align::Kind => RowKey::of(subject, By::Kind, names),
             Align::Comm => RowKey::of(subject, By::Comm, names),
-        };
-        let at = *keys.of(key).get_or_insert_with(|| {
-            *labels.entry(label(*by, key.lock(), key, names)).or_insert_with(|| {
-                periods.push(Periods::default());
-                periods.len() - 1
-            })
-        });
-        if let Some(by_pair) = &mut self.by_pair {
-            // There are no more keys than locks and stacks, whose ids are 31 bits wide.
-            by_pair.set(subject.lock, subject.stack, at as u32);
-        }
-        at
+        })
     }
 }
 
-impl Sink for Gathering<'_> {
+impl Sink for RecordingSums<'_> {
     fn needs(&self) -> Needs {
         Needs::columns(Columns::Times)
     }
@@ -266,7 +195,7 @@ impl Sink for Gathering<'_> {
     }
 }
 
-impl Gathering<'_> {
+impl RecordingSums<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.input.selection.selects_hold(hold) {
             return;
