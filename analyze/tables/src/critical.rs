@@ -1,21 +1,26 @@
 //! `klock analyze critical`: the locks on the critical path of a task.
 //!
-//! Traces enter, a path is walked in each, and rows leave, one for each lock that is on the path or was waited for. Filters choose the locks
-//! that are shown and the waits that are added up beside them, never the path. `docs/causes.md` has the definitions.
+//! A path is walked in each trace. The table has a row for each lock that is on the path or was waited for. Filters choose the locks that are
+//! shown and the waits that are added up beside them, never the path. `docs/causes.md` has the definitions.
 
 use std::{
     cmp::Reverse,
+    collections::BTreeSet,
     io::{self, Write},
 };
 
+use polars::prelude::{IntoLazy as _, col, lit};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use trace_format::{LockId, Trace};
 
 use crate::{
     Table,
+    frame::{Lines, failed, masked, sums},
     key::{By, Key, RowKey},
     key_columns,
+    rank::{self, Rows, count, duration, order_by},
+    row_ids::NamedRow,
     table::rows_and_trust,
     trace_column,
 };
@@ -27,7 +32,7 @@ use intervals::{
     input::trust::{About, SelectedCounter, Trust},
     items::{Item, Sink},
 };
-use output::{Column, column::sort_key, error::AnalyzeError, layout::TextStyle, units};
+use output::{Column, error::AnalyzeError, layout::TextStyle, units};
 
 mod paths;
 mod root;
@@ -39,7 +44,7 @@ mod totals;
 pub use spans::{Clock, Spans};
 pub use totals::{Parts, Totals};
 
-use paths::{LockSums, PathSums};
+use paths::{LockSums, OverSpans, PathSums};
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
@@ -71,38 +76,32 @@ pub struct CriticalPath {
     pub trust: Trust,
 }
 
-/// A lock that is on the path or was waited for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// The part of the path in which this lock is the last one that the task on the path acquired and still holds, in ns.
-    pub path_ns: i64,
-    /// `held_ns` and `handoff_ns`: the most by which the path would be shorter if holds of the lock took no time.
-    pub at_most_ns: i64,
-    /// The part of the path in which its task holds the lock.
-    pub held_ns: i64,
-    /// The part of the path from a release of the lock to the acquisition that waited for it.
-    pub handoff_ns: i64,
-    /// The number of times that the path goes from a task to the one that released the lock.
-    pub jumps: i64,
-    /// The selected waits of all tasks for the lock in the window, in ns.
-    pub waited_ns: i64,
-    /// The rank of the lock by `waited_ns`, from 1; `None` if no task waited for it.
-    pub rank: Option<i64>,
-    /// The number of spans whose path has the lock, and percentiles of `path_ns` over all spans of this name; `None` without spans.
-    pub spans: Option<i64>,
-    /// The median.
-    pub p50_ns: Option<i64>,
-    /// The 99th percentile.
-    pub p99_ns: Option<i64>,
-    /// The name of the spans; safe to print.
-    pub span: Option<String>,
-    /// The name; safe to print.
-    pub name: String,
-    /// The trace, if there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace: Option<String>,
+/// A lock that is on the path or was waited for. Its numbers are those of [`columns`].
+pub type Row = rank::Row<CriticalKey>;
+
+/// The key of a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct CriticalKey {
     /// The lock.
     pub lock: Key,
+    /// The name of the spans, if there are some; safe to print.
+    pub span: Option<String>,
+}
+
+sums! {
+    /// The numbers of a row.
+    struct RowSums {
+        path_ns: Sum,
+        held_ns: Sum,
+        handoff_ns: Sum,
+        jumps: Sum,
+        waited_ns: Sum,
+        /// 0 if no task waited.
+        rank: Sum,
+        spans: Sum,
+        p50_ns: Sum,
+        p99_ns: Sum,
+    }
 }
 
 /// Walks the path of a task in each trace, or those of spans, and adds up its parts by lock.
@@ -112,13 +111,14 @@ pub struct Row {
 /// A trace cannot be read or holds no events, a filter finds nothing in any of them, or a trace lost too many events to be ranked and
 /// `allow_loss` is not set.
 pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, AnalyzeError> {
-    let columns = columns(0, false, options.spans.is_some());
-    let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;
+    let has_spans = options.spans.is_some();
+    let order = order_by(&columns(0, false, has_spans), &options.sort, &["path_ns", "waited_ns"])?;
     let mut filter = options.filter.clone();
     let task = filter.task.take();
     let inputs = Input::open_all(traces, 0, &filter)?;
-    let (mut totals, mut trusts, mut rows) = (Totals::new(), Vec::new(), Vec::new());
-    for input in &inputs {
+    let (mut totals, mut trusts) = (Totals::new(), Vec::new());
+    let mut lines = Lines::new(["input", "group", "lock"]);
+    for (at, input) in inputs.iter().enumerate() {
         let mut waited = FxHashMap::default();
         let sums = walk(input, Waited::new(&input.selection), |read| {
             waited = read.sink.by_lock;
@@ -134,64 +134,60 @@ pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, Ana
             Ok((roots, PathSums::of_spans(groups)))
         })?;
         totals.add(&sums.parts, input.has_off_cpu()?);
-        rows.extend(rows_of(input, inputs.len() > 1, &sums, &waited, options.spans.as_ref()));
+        add_lines(&mut lines, (at, input), &sums, &waited, has_spans);
     }
-    rows.sort_by(|a: &Row, b: &Row| {
-        let order = |row: &Row| (Reverse((row.path_ns, row.waited_ns)), row.name.clone());
-        let by_sort = sort.map_or(std::cmp::Ordering::Equal, |sort| sort.compare(a, b));
-        by_sort
-            .then_with(|| order(a).cmp(&order(b)))
-            .then_with(|| (&a.lock, &a.span).cmp(&(&b.lock, &b.span)))
+    let frame = lines.frame().and_then(|frame| {
+        let least = if has_spans { 0 } else { i64::MAX };
+        let of_spans = |column: &str| masked(col(column), col("spans").gt_eq(lit(least)));
+        let at_most = (col("held_ns") + col("handoff_ns")).alias("at_most_ns");
+        let rank = masked(col("rank"), col("rank").gt(lit(0)));
+        let columns = [at_most, rank, of_spans("spans"), of_spans("p50_ns"), of_spans("p99_ns")];
+        frame.lazy().with_columns(columns).collect()
     });
-    let rows_total = rows.len();
-    rows.truncate(options.limit.unwrap_or(usize::MAX));
+    let name = |[at, group, lock]: [i64; 3]| {
+        let (input, lock) = (&inputs[at as usize], LockId(lock as i32));
+        let several = inputs.len() > 1;
+        let label = input.names.lock_label(lock);
+        let span = options.spans.as_ref().and_then(|spans| spans.names().get(group as usize).cloned());
+        NamedRow {
+            key: CriticalKey { lock: Key::of(RowKey::Lock(lock), &input.names), span },
+            name: if several { format!("{}: {label}", input.label) } else { label },
+            trace: several.then(|| input.label.clone()),
+        }
+    };
+    let (is_measure, keys) = (columns(0, false, true), ["input", "group", "lock"]);
+    let is_measure = |name: &str| !keys.contains(&name) && rank::declared(&is_measure)(name);
+    let Rows { rows, total: rows_total, .. } =
+        rank::rows(is_measure, frame.map_err(failed)?, keys, &order, options.limit, name)?;
     Ok(CriticalPath { traces: inputs.len(), rows, rows_total, totals, trust: Trust::merged(trusts) })
 }
 
-/// Returns a row of each selected lock that is on the path, by the group of the spans; without spans, also of those that were waited for.
-fn rows_of(
-    input: &Input<'_>,
-    several: bool,
+/// Adds a line for each selected lock that is on the path, by the group of the spans; without spans, also for those that were waited for.
+fn add_lines(
+    lines: &mut Lines<RowSums, 3>,
+    (at, input): (usize, &Input<'_>),
     sums: &PathSums,
     waited: &FxHashMap<LockId, i64>,
-    spans: Option<&Spans>,
-) -> Vec<Row> {
+    has_spans: bool,
+) {
     let mut by_wait: Vec<(LockId, i64)> =
         waited.iter().map(|(lock, ns)| (*lock, *ns)).filter(|(_, ns)| *ns > 0).collect();
     by_wait.sort_unstable_by_key(|(lock, ns)| (Reverse(*ns), *lock));
     let ranks: FxHashMap<LockId, i64> = by_wait.iter().map(|(lock, _)| *lock).zip(1..).collect();
-    let mut keys: Vec<(usize, LockId)> = sums.by_lock.keys().copied().collect();
-    keys.retain(|(_, lock)| input.selection.selects_lock(lock.0));
-    if spans.is_none() {
-        keys.extend(ranks.keys().map(|lock| (0, *lock)));
-    }
-    keys.sort_unstable();
-    keys.dedup();
+    let of_paths = sums.by_lock.keys().copied().filter(|(_, lock)| input.selection.selects_lock(lock.0));
+    let of_waits = ranks.keys().filter(|_| !has_spans).map(|lock| (0, *lock));
+    let keys: BTreeSet<(usize, LockId)> = of_paths.chain(of_waits).collect();
     let over_spans = sums.over_spans();
-    let row = |key: &(usize, LockId)| {
-        let (span, lock) = *key;
+    for key in keys {
         let LockSums { path_ns, held_ns, handoff_ns, jumps } =
-            sums.by_lock.get(key).copied().unwrap_or_default();
-        let of_spans = spans.map(|_| over_spans.get(key).copied().unwrap_or_default());
-        let name = input.names.lock_label(lock);
-        Row {
-            path_ns,
-            at_most_ns: held_ns.saturating_add(handoff_ns),
-            held_ns,
-            handoff_ns,
-            jumps,
-            waited_ns: waited.get(&lock).copied().unwrap_or(0),
-            rank: ranks.get(&lock).copied(),
-            spans: of_spans.map(|over| over.spans),
-            p50_ns: of_spans.map(|over| over.p50_ns),
-            p99_ns: of_spans.map(|over| over.p99_ns),
-            span: spans.and_then(|spans| spans.names().get(span).cloned()),
-            name: if several { format!("{}: {name}", input.label) } else { name },
-            trace: several.then(|| input.label.clone()),
-            lock: Key::of(RowKey::Lock(lock), &input.names),
-        }
-    };
-    keys.iter().map(row).collect()
+            sums.by_lock.get(&key).copied().unwrap_or_default();
+        let OverSpans { spans, p50_ns, p99_ns } = over_spans.get(&key).copied().unwrap_or_default();
+        let (group, lock) = key;
+        let waited_ns = waited.get(&lock).copied().unwrap_or(0);
+        let rank = ranks.get(&lock).copied().unwrap_or(0);
+        let line = RowSums { path_ns, held_ns, handoff_ns, jumps, waited_ns, rank, spans, p50_ns, p99_ns };
+        lines.push([at as i64, group as i64, i64::from(lock.0)], &line);
+    }
 }
 
 /// The selected waits by lock, in ns, and the counts of the trust block.
@@ -221,33 +217,46 @@ impl Sink for Waited<'_> {
 /// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and those of spans their name.
 pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<Row>> {
     type Of = Column<Row>;
-    let path = "Time on the path in which this is the lock that the task on the path acquired last.";
-    let at_most = "held + handoff: the path is shorter by at most that if holds of the lock take no time.";
-    let held = "Time on the path in which its task holds the lock, maybe with others.";
-    let handoff = "Time on the path between a release of the lock and the acquisition that waited for it.";
-    let jumps = "The number of times that the path leads from a task to the one that released the lock.";
+    let part = move |row: &Row| units::ppm(row["path_ns"], path_ns);
     let mut columns = vec![
-        Of::duration("path", |row| row.path_ns, path).sum(),
-        Of::ppm("part", move |row: &Row| units::ppm(row.path_ns, path_ns), "path divided by the whole path.")
-            .heading("percent")
-            .not_sortable(),
-        Of::duration("at_most", |row| row.at_most_ns, at_most).sum(),
-        Of::duration("held", |row| row.held_ns, held).sum().programs(),
-        Of::duration("handoff", |row| row.handoff_ns, handoff).sum().programs(),
-        Of::count("jumps", |row| row.jumps, jumps).sum(),
-        Of::duration("waited", |row| row.waited_ns, "Time that all tasks waited for the lock.").sum(),
-        Of::count("rank", |row| row.rank, "The rank of the lock by waited.").not_sortable(),
+        duration(
+            "path",
+            "Time on the path in which this is the lock that the task on the path acquired last.",
+        )
+        .sum(),
+        Of::ppm("part", part, "path divided by the whole path.").heading("percent").not_sortable(),
+        duration(
+            "at_most",
+            "held + handoff: the path is shorter by at most that if holds of the lock take no time.",
+        )
+        .sum(),
+        duration("held", "Time on the path in which its task holds the lock, maybe with others.")
+            .sum()
+            .programs(),
+        duration(
+            "handoff",
+            "Time on the path between a release of the lock and the acquisition that waited for it.",
+        )
+        .sum()
+        .programs(),
+        count(
+            "jumps",
+            "The number of times that the path leads from a task to the one that released the lock.",
+        )
+        .sum(),
+        duration("waited", "Time that all tasks waited for the lock.").sum(),
+        count("rank", "The rank of the lock by waited.").not_sortable(),
     ];
     if has_spans {
         columns.extend([
-            Of::count("spans", |row| row.spans, "The number of spans whose path has the lock.").sum(),
-            Of::duration("p50", |row| row.p50_ns, "The median of path over all spans of the name."),
-            Of::duration("p99", |row| row.p99_ns, "The 99th percentile of it."),
-            Of::text("span", |row| row.span.as_deref().into(), "The name of the spans.").identity(),
+            count("spans", "The number of spans whose path has the lock.").sum(),
+            duration("p50", "The median of path over all spans of the name."),
+            duration("p99", "The 99th percentile of it."),
+            Of::text("span", |row| row.key.span.as_deref().into(), "The name of the spans.").identity(),
         ]);
     }
     columns.push(Of::name("lock", |row| row.name.as_str().into()));
-    columns.extend(key_columns(By::Lock, "", |row: &Row| Some(&row.lock)));
+    columns.extend(key_columns(By::Lock, "", |row: &Row| Some(&row.key.lock)));
     columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
     columns
 }
@@ -262,9 +271,9 @@ impl Table for CriticalPath {
     /// Says which locks are notable.
     fn below(&self, row: &Row) -> Vec<String> {
         let path_ns = self.totals.path_ns;
-        let is_little = row.at_most_ns.saturating_mul(10) <= row.waited_ns;
-        let is_much = path_ns > 0 && row.waited_ns >= path_ns / 10;
-        let is_notable = row.span.is_none() && is_little && is_much;
+        let is_little = row["at_most_ns"].saturating_mul(10) <= row["waited_ns"];
+        let is_much = path_ns > 0 && row["waited_ns"] >= path_ns / 10;
+        let is_notable = row.key.span.is_none() && is_little && is_much;
         is_notable.then(|| "  much waited for, little on the path".to_owned()).into_iter().collect()
     }
 

@@ -1,4 +1,4 @@
-//! The sums of one path: steps enter, sums by lock and by kind of step leave.
+//! The sums of one path, by lock and by kind of step.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;

@@ -1,4 +1,4 @@
-//! The choice of the task whose path is walked: a selector enters, a task and its window leave.
+//! The choice of the task whose path is walked, and of its window.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! Spans: a CSV file with requests of the program enters; windows of tasks leave, on the clock of the trace.
+//! Spans: windows of tasks on the clock of the trace, from a CSV file with requests of the program.
 
 use std::str::FromStr;
 

@@ -18,17 +18,8 @@ fn of(text: &str, options: &Options) -> CriticalPath {
 
 /// Returns path, held, hand-off, at most, jumps, waited and rank of each row.
 fn figures(path: &CriticalPath) -> Vec<(&str, [i64; 7])> {
-    let figures = |row: &Row| {
-        [
-            row.path_ns,
-            row.held_ns,
-            row.handoff_ns,
-            row.at_most_ns,
-            row.jumps,
-            row.waited_ns,
-            row.rank.unwrap_or(0),
-        ]
-    };
+    let columns = ["path_ns", "held_ns", "handoff_ns", "at_most_ns", "jumps", "waited_ns", "rank"];
+    let figures = |row: &Row| columns.map(|column| row.get(column).unwrap_or(0));
     path.rows.iter().map(|row| (row.name.as_str(), figures(row))).collect()
 }
 
@@ -112,13 +103,9 @@ fn spans_have_the_sums_of_their_paths_and_percentiles_by_name() {
         "tid,begin_ns,end_ns,name\n103,0,120,r\n103,62,80,r\n101,0,60,a\n999,0,1,x".parse().unwrap();
     let options = Options { spans: Some(spans), ..Options::default() };
     let path = of(V4, &options);
-    let figures = |row: &Row| {
-        (row.span.clone().unwrap(), row.path_ns, row.at_most_ns, row.jumps, row.spans, row.p50_ns, row.p99_ns)
-    };
-    let expected = [
-        ("r".to_owned(), 96, 98, 1, Some(2), Some(18), Some(78)),
-        ("a".to_owned(), 60, 60, 0, Some(1), Some(60), Some(60)),
-    ];
+    let columns = ["path_ns", "at_most_ns", "jumps", "spans", "p50_ns", "p99_ns"];
+    let figures = |row: &Row| (row.key.span.clone().unwrap(), columns.map(|column| row[column]));
+    let expected = [("r".to_owned(), [96, 98, 1, 2, 18, 78]), ("a".to_owned(), [60, 60, 0, 1, 60, 60])];
     assert_eq!(path.rows.iter().map(figures).collect::<Vec<_>>(), expected);
     assert_eq!((path.totals.path_ns, path.totals.spans, path.totals.spans_left_out), (198, Some(3), 1));
     let text = testing::written(&path, Format::Text, TextStyle::default());

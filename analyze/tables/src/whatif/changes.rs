@@ -1,4 +1,4 @@
-//! Changes as they are typed: words of the command line enter, the rules of a replay leave.
+//! Changes as they are typed on the command line, and the rules of a replay that they stand for.
 
 use std::fmt;
 
