@@ -34,29 +34,22 @@ struct Common {
 
 pub(super) fn report(args: &args::Report) -> anyhow::Result<Exit> {
     let by = args.keys.by.unwrap_or_default();
-    let columns = report::columns(by, false);
-    let parse =
-        |word: &String| -> Result<report::Column, AnalyzeError> { find(&columns, word)?.word().parse() };
-    let sort = args.table.rows.sort.as_ref().map_or(Ok(report::Column::default()), parse)?;
-    anyhow::ensure!(
-        !sort.is_part(),
-        "cannot sort by {sort}: it is a share of the sort column; sort by that column, and show {sort} with -F"
-    );
+    let declared = report::columns(by, false);
     let rows = &args.table.rows;
+    let sort = find(&declared, rows.sort.as_deref().unwrap_or(report::SORT))?;
+    anyhow::ensure!(
+        sort.order.is_some(),
+        "cannot sort by {0}: it is a share of the sort column; sort by that column, and show {0} with -F",
+        sort.word()
+    );
     let having = rows.having.iter().map(|having| having.column().to_owned());
-    let shown =
-        rows.columns.iter().cloned().chain(having).map(|word| parse(&word)).collect::<Result<Vec<_>, _>>()?;
-    run(
-        &args.traces,
-        &args.table,
-        &columns,
-        sort.as_str(),
-        |traces, Common { limit, filter, allow_loss, .. }| {
-            let (depth, columns) = (args.keys.depth, shown);
-            let options = report::Options { by, sort, columns, limit, filter, depth, allow_loss };
-            report::report(traces, &options)
-        },
-    )
+    let columns = rows.columns.iter().cloned().chain(having).collect();
+    run(&args.traces, &args.table, &declared, report::SORT, |traces, common| {
+        let Common { sort, limit, filter, allow_loss } = common;
+        let depth = args.keys.depth;
+        let options = report::Options { by, sort, columns, limit, depth, filter, allow_loss };
+        report::report(traces, &options)
+    })
 }
 
 pub(super) fn blame(args: &args::Blame) -> anyhow::Result<Exit> {
@@ -68,7 +61,7 @@ pub(super) fn blame(args: &args::Blame) -> anyhow::Result<Exit> {
     let sorted_by = if chains { "root_wait" } else { "wait_caused" };
     run(&args.traces, &args.table, &columns, sorted_by, |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
-        let options = blame::Options { by, sort, limit, depth: None, filter, allow_loss };
+        let options = blame::Options { by, sort, limit, filter, allow_loss, ..blame::Options::default() };
         if chains { blame::chains(traces, &options) } else { blame::blame(traces, &options) }
     })
 }
@@ -141,7 +134,7 @@ pub(super) fn offcpu(args: &args::OffCpu) -> anyhow::Result<Exit> {
     let by = args.by;
     run(&args.traces, &args.table, &offcpu::columns(by, 0, false), "off_cpu", |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
-        let options = offcpu::Options { by, sort, limit, depth: None, filter, allow_loss };
+        let options = offcpu::Options { by, sort, limit, filter, allow_loss, ..offcpu::Options::default() };
         offcpu::offcpu(traces, &args.states.state, &options)
     })
 }

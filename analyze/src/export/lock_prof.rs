@@ -26,10 +26,10 @@ pub(super) fn write(request: Request<'_>, out: &mut (dyn Write + Send)) -> Resul
     };
     let mut report = report::report(request.traces, &asked)?;
     // FreeBSD's profiler has no trace of an attempt that did not lead to an acquisition.
-    report.rows.retain(|row| row.columns.count > 0);
+    report.rows.retain(|row| row["count"] > 0);
     lockprof::write(&report, out)?;
     let mut notes = unmeasured(&report);
-    notes.extend(failed_attempts(report.totals.abandoned, report.totals.try_failed));
+    notes.extend(failed_attempts(report.totals["abandoned"], report.totals["try_failed"]));
     // The tables of klock have no limit, so no site is rejected.
     notes.push(format!("debug.lock.prof.rejected: {} events; rejected_points: 0", report.trust.lost));
     Ok(Written { items: report.rows.len() as u64, trust: report.trust, notes })
@@ -39,7 +39,7 @@ pub(super) fn write(request: Request<'_>, out: &mut (dyn Write + Send)) -> Resul
 fn unmeasured(report: &report::Report) -> Vec<String> {
     let mut kinds: Vec<LockKind> = Vec::new();
     for row in &report.rows {
-        if let (None, key::Key::Site { kind: Some(kind), .. }) = (row.columns.total_ns, &row.key)
+        if let (None, key::Key::Site { kind: Some(kind), .. }) = (row.get("total_ns"), &row.key)
             && !kinds.contains(kind)
         {
             kinds.push(*kind);

@@ -6,7 +6,7 @@ use intervals::{
     input::selection::Selection,
     items::{Item, Needs, Sink},
 };
-use tables::{blame, report::RowStates, why};
+use tables::{blame, key::RowKey, report::HoldStates, why};
 
 /// Receives everything that the page needs of a trace once its windows are known, other than what its tables gather.
 pub(super) struct Causes<'a> {
@@ -14,7 +14,7 @@ pub(super) struct Causes<'a> {
     pub(super) chains: blame::Causes<'a, true>,
     pub(super) why: why::Parts<'a>,
     /// The states of the holders in the rows of the report, if they are recorded.
-    pub(super) states: Option<RowStates<'a>>,
+    pub(super) states: Option<HoldStates<'a, RowKey>>,
     pub(super) levels: Levels,
     pub(super) keep: Keep,
 }

@@ -158,12 +158,8 @@ struct Computed {
 fn assemble(input: &Input<'_>, plan: &timeline::Plan, computed: Computed) -> Result<Page, AnalyzeError> {
     let Computed { report, why, blame, chains, overview, timeline } = computed;
     let mut pack = Pack::default();
-    let mut locks = tables::table("report", "Locks", report::Column::default().as_str(), &report, &mut pack)?;
-    for column in &mut locks.columns {
-        column.sums = column.heading.parse().is_ok_and(report::Column::adds_up);
-    }
     let tables = vec![
-        locks,
+        tables::table("report", "Locks", report::SORT, &report, &mut pack)?,
         tables::table("blame", "Blame", "wait_caused", &blame, &mut pack)?,
         tables::table("chains", "Chains", "root_wait", &chains, &mut pack)?,
     ];

@@ -14,7 +14,7 @@ use output::{AnalyzeError, units};
 use tables::{
     gather::{self, Finish as _},
     key::By,
-    report::{self, Column, Extra, HolderStates, StatesByRow},
+    report::{self, STATES, StatesByRow},
     timeline::{self, Cell, Timeline},
 };
 
@@ -116,15 +116,14 @@ type OverTime<'a> = (timeline::Gathered<'a>, timeline::GatheredWorst<'a>);
 impl Request {
     /// Returns the tables of the overview of `trace`, which is the only input.
     pub(crate) fn of(trace: &Trace, filter: &Filter, inputs: &[Input<'_>]) -> Result<Self, AnalyzeError> {
-        let mut columns = vec![Column::WaitTotal, Column::Gap, Column::Spin, Column::Blocked, Column::Runq];
+        let mut columns = Vec::new();
         for input in inputs {
             if input.has_holder_states()? {
-                columns.push(Column::CausedRunning);
+                columns.push("caused_running".to_owned());
             }
         }
         let report = report::Options {
             columns,
-            sort: Column::WaitTotal,
             limit: Some(MAX_LOCKS),
             filter: filter.clone(),
             allow_loss: true,
@@ -162,7 +161,7 @@ impl Request {
         Ok(Overview {
             locks: report.rows.iter().filter_map(LockWaits::of).collect(),
             locks_total: report.rows_total,
-            wait_total_ns: report.totals.wait_total_ns.unwrap_or(0),
+            wait_total_ns: report.totals.get("wait_total_ns").unwrap_or(0),
             periods: sums(&timeline),
             acquired: acquired.finish()?.rows,
             timeline,
@@ -238,13 +237,15 @@ pub fn waiting(wait_ns: i64, from_ns: i64, to_ns: i64) -> f64 {
 impl LockWaits {
     /// Returns the waits of a row of the report, if there are any.
     fn of(row: &report::Row) -> Option<Self> {
-        let wait_total_ns = row.columns.wait_total_ns.filter(|ns| *ns > 0)?;
-        let Extra { blocked_ns, runq_ns, spin_ns, .. } = row.columns.extra.unwrap_or_default();
-        let parts = match (blocked_ns, row.columns.gap_ns) {
+        let wait_total_ns = row.get("wait_total_ns").filter(|ns| *ns > 0)?;
+        let parts = match (row.get("blocked_ns"), row.get("gap_ns")) {
             (Some(_), _) => {
-                let known =
-                    [(Spent::Asleep, blocked_ns), (Spent::RunQueue, runq_ns), (Spent::Spinning, spin_ns)];
-                known.map(|(spent, ns)| (spent, ns.unwrap_or(0))).to_vec()
+                let known = [
+                    (Spent::Asleep, "blocked_ns"),
+                    (Spent::RunQueue, "runq_ns"),
+                    (Spent::Spinning, "spin_ns"),
+                ];
+                known.map(|(spent, column)| (spent, row[column])).to_vec()
             }
             (None, Some(gap_ns)) => vec![(Spent::Held, wait_total_ns - gap_ns), (Spent::HandOff, gap_ns)],
             (None, None) => Vec::new(),
@@ -252,25 +253,11 @@ impl LockWaits {
         let known: i64 = parts.iter().map(|(_, ns)| ns).sum();
         let rest = [(Spent::Unknown, wait_total_ns - known)];
         let parts = parts.into_iter().chain(rest).filter(|(_, ns)| *ns > 0).collect();
-        let holders = row.columns.states.map(|states| by_state(&states)).unwrap_or_default();
+        let caused =
+            |(state, (word, _)): (&State, (&str, _))| Some((*state, row.get(&format!("{word}_ns"))?));
+        let holders = State::ALL.iter().zip(STATES).filter_map(caused).filter(|(_, ns)| *ns > 0).collect();
         Some(Self { name: row.name.clone(), wait_total_ns, parts, holders })
     }
-}
-
-/// Returns the states of holders that are not empty.
-fn by_state(states: &HolderStates) -> Vec<(State, i64)> {
-    let all = [
-        (State::Lock, states.caused_lock_ns),
-        (State::Idle, states.caused_idle_ns),
-        (State::Preempted, states.caused_preempted_ns),
-        (State::Uninterruptible, states.caused_uninterruptible_ns),
-        (State::Stopped, states.caused_stopped_ns),
-        (State::Asleep, states.caused_asleep_ns),
-        (State::Ready, states.caused_ready_ns),
-        (State::Running, states.caused_running_ns),
-        (State::Unknown, states.caused_unknown_ns),
-    ];
-    all.into_iter().filter_map(|(state, ns)| Some((state, ns.filter(|ns| *ns > 0)?))).collect()
 }
 
 #[cfg(test)]
@@ -311,19 +298,17 @@ mod tests {
             let trace = committed(name);
             let one = std::slice::from_ref(&trace);
             let overview = overview(&trace, &Filter::default()).unwrap();
-            let columns = vec![Column::CausedRunning];
-            let options = report::Options { columns, sort: Column::WaitTotal, ..report::Options::default() };
-            let report = report::report(one, &options).unwrap();
+            let report = report::report(one, &report::Options::default()).unwrap();
             assert_eq!(overview.locks_total, report.rows_total, "{name}");
-            assert_eq!(overview.wait_total_ns, report.totals.wait_total_ns.unwrap_or(0), "{name}");
+            assert_eq!(overview.wait_total_ns, report.totals.get("wait_total_ns").unwrap_or(0), "{name}");
             assert!(!overview.locks.is_empty());
             for (lock, row) in overview.locks.iter().zip(&report.rows) {
                 let sum = |ns: &mut dyn Iterator<Item = i64>| ns.sum::<i64>();
-                assert_eq!((&lock.name, Some(lock.wait_total_ns)), (&row.name, row.columns.wait_total_ns));
+                assert_eq!((&lock.name, Some(lock.wait_total_ns)), (&row.name, row.get("wait_total_ns")));
                 assert_eq!(sum(&mut lock.parts.iter().map(|(_, ns)| *ns)), lock.wait_total_ns, "{name}");
                 let caused_ns = sum(&mut lock.holders.iter().map(|(_, ns)| *ns));
                 if caused_ns > 0 {
-                    assert_eq!(Some(caused_ns), row.columns.wait_caused_ns, "{name} {}", row.name);
+                    assert_eq!(Some(caused_ns), row.get("wait_caused_ns"), "{name} {}", row.name);
                     with_holders += 1;
                 }
             }

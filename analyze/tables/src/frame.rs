@@ -12,7 +12,7 @@ use polars::{
 };
 
 pub(crate) use output::Merge;
-use output::error::AnalyzeError;
+use output::{error::AnalyzeError, units};
 
 /// A struct of sums, made by [`sums!`].
 pub trait Sums: Default {
@@ -115,18 +115,40 @@ pub(crate) fn merged<S: Sums>() -> Vec<Expr> {
     S::FIELDS.iter().map(merged).collect()
 }
 
-/// Returns the expression, of integers, where `is_known` holds, null elsewhere.
-pub(crate) fn masked(of: Expr, is_known: Expr) -> Expr {
-    // For `when` with a null, polars 0.55 fills 8 MiB with zeroes, which takes as long as all of a small report.
-    let null_elsewhere = |columns: &mut [Column]| {
-        let (values, is_known) = (columns[0].i64()?, columns[1].bool()?);
-        let masked = values
-            .iter()
-            .zip(is_known.iter())
-            .map(|(value, is_known)| value.filter(|_| is_known == Some(true)));
-        Ok(masked.collect::<Int64Chunked>().with_name(values.name().clone()).into_column())
+/// Returns the expression of a function of a column of integers; null where the column is null.
+pub(crate) fn of_one(of: Expr, function: impl Fn(i64) -> Option<i64> + Send + Sync + 'static) -> Expr {
+    let map = move |column: Column| {
+        let values = column.i64()?.iter().map(|value| function(value?));
+        Ok(values.collect::<Int64Chunked>().with_name(column.name().clone()).into_column())
     };
-    of.map_many(null_elsewhere, &[is_known], |_, fields| Ok(fields[0].clone()))
+    of.map(map, |_, field| Ok(field.clone()))
+}
+
+/// Returns the expression of a function of two columns of integers; null where one of them is null.
+pub(crate) fn of_two(one: Expr, other: Expr, function: fn(i64, i64) -> Option<i64>) -> Expr {
+    // For `when`, polars 0.55 fills 8 MiB with zeroes, which takes as long as all of a small report.
+    let map = move |columns: &mut [Column]| {
+        let (one, other) = (columns[0].i64()?, columns[1].i64()?);
+        let pairs = one.iter().zip(other.iter());
+        let values = pairs.map(|(one, other)| function(one?, other?));
+        Ok(values.collect::<Int64Chunked>().with_name(one.name().clone()).into_column())
+    };
+    one.map_many(map, &[other], |_, fields| Ok(fields[0].clone()))
+}
+
+/// Returns the expression where `count` is positive, null elsewhere.
+pub(crate) fn known(of: Expr, count: Expr) -> Expr {
+    of_two(of, count, |value, count| (count > 0).then_some(value))
+}
+
+/// Returns `sum` divided by `count`, truncated; 0 if there is nothing to divide by.
+pub(crate) fn average(sum: &str, count: &str) -> Expr {
+    of_two(col(sum), col(count), |sum, count| Some(sum.checked_div(count).unwrap_or(0)))
+}
+
+/// Returns a part in millionths; null of a whole that is 0.
+pub(crate) fn share(part: &str, whole: &str) -> Expr {
+    of_two(col(part), col(whole), units::ppm)
 }
 
 /// Returns a column of integers.

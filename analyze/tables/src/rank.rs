@@ -3,7 +3,7 @@
 //! A [`Row`] has the numbers of its frame under the names of their columns, so a table declares each of its numbers once, as a
 //! [`measure`].
 
-use std::sync::Arc;
+use std::{ops::Index, sync::Arc};
 
 use polars::{
     frame::DataFrame,
@@ -21,7 +21,7 @@ use output::{Column, Kind, Order, Role, column::sort_key, error::AnalyzeError};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row<K> {
     #[serde(flatten)]
-    values: Values,
+    numbers: Numbers,
     /// The name; safe to print.
     pub name: String,
     /// The trace, if there are several and the row belongs to one.
@@ -32,39 +32,67 @@ pub struct Row<K> {
     pub key: K,
 }
 
-/// The numbers of a row, and the names of their columns.
-#[derive(Clone, Debug, PartialEq)]
-struct Values {
+/// Numbers under the names of their columns, as programs see them: `wait_total_ns`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Numbers {
     names: Arc<[String]>,
-    numbers: Vec<Option<i64>>,
+    values: Vec<Option<i64>>,
 }
 
-impl Serialize for Values {
+impl Serialize for Numbers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.names.iter().zip(&self.numbers))
+        serializer.collect_map(self.names.iter().zip(&self.values))
+    }
+}
+
+impl Numbers {
+    /// Returns the numbers of each line of a frame in the columns that are measures.
+    pub(crate) fn of_lines(frame: &DataFrame, is_measure: impl Fn(&str) -> bool) -> PolarsResult<Vec<Self>> {
+        let names = frame.get_column_names().into_iter().map(|name| name.as_str());
+        let names: Arc<[String]> = names.filter(|name| is_measure(name)).map(str::to_owned).collect();
+        let columns = names.iter().map(|name| values(frame, name)).collect::<PolarsResult<Vec<_>>>()?;
+        let line = |at| Self {
+            names: Arc::clone(&names),
+            values: columns.iter().map(|column: &Vec<Option<i64>>| column[at]).collect(),
+        };
+        Ok((0..frame.height()).map(line).collect())
+    }
+
+    /// Returns the number in the column with this name; `None` if it was not measured.
+    pub fn get(&self, column: &str) -> Option<i64> {
+        let at = self.names.iter().position(|name| name == column)?;
+        self.values[at]
+    }
+}
+
+/// The number in the column with this name, which was measured.
+impl Index<&str> for Numbers {
+    type Output = i64;
+
+    fn index(&self, column: &str) -> &i64 {
+        let at = self.names.iter().position(|name| name == column);
+        at.and_then(|at| self.values[at].as_ref()).expect(column)
     }
 }
 
 impl<K> Row<K> {
     /// Returns the same row with another key.
     pub fn with_key<L>(&self, key: L) -> Row<L> {
-        Row { values: self.values.clone(), name: self.name.clone(), trace: self.trace.clone(), key }
+        Row { numbers: self.numbers.clone(), name: self.name.clone(), trace: self.trace.clone(), key }
     }
 
     /// Returns the number in the column with this name; `None` if it was not measured.
     pub fn get(&self, column: &str) -> Option<i64> {
-        let at = self.values.names.iter().position(|name| name == column)?;
-        self.values.numbers[at]
+        self.numbers.get(column)
     }
 }
 
 /// The number in the column with this name, which was measured.
-impl<K> std::ops::Index<&str> for Row<K> {
+impl<K> Index<&str> for Row<K> {
     type Output = i64;
 
     fn index(&self, column: &str) -> &i64 {
-        let at = self.values.names.iter().position(|name| name == column);
-        at.and_then(|at| self.values.numbers[at].as_ref()).expect(column)
+        &self.numbers[column]
     }
 }
 
@@ -119,6 +147,8 @@ pub struct Ranked<K> {
     pub frame: DataFrame,
     /// The name of each line.
     pub names: Vec<NamedRow<K>>,
+    /// The number of rows before the limit.
+    pub total: usize,
     /// The sum of the first column of the order, over all rows, if it has numbers.
     pub sum: Option<i64>,
 }
@@ -133,6 +163,7 @@ pub fn rank<K: Ord, const KEYS: usize>(
     limit: Option<usize>,
     name: impl Fn([i64; KEYS]) -> NamedRow<K>,
 ) -> PolarsResult<Ranked<K>> {
+    let total_rows = rows.height();
     let sum = match by.first() {
         Some((first, _)) if first != "name" => Some(total(&rows, first)?),
         _ => None,
@@ -156,7 +187,8 @@ pub fn rank<K: Ord, const KEYS: usize>(
     let frame = sorted.head(Some(limit.unwrap_or(sorted.height())));
     let lines = lines(&frame, ["line"])?.into_iter();
     let names = lines.filter_map(|[line]| names.get_mut(usize::try_from(line).ok()?)?.take()).collect();
-    Ok(Ranked { frame, names, sum })
+    let frame = frame.drop_many(["name", "key_order", "line"]);
+    Ok(Ranked { frame, names, total: total_rows, sum })
 }
 
 /// Returns the rows that can be among the first `limit`: those that come before the last of them, or equal it.
@@ -188,9 +220,9 @@ pub fn total(frame: &DataFrame, column: &str) -> PolarsResult<i64> {
     Ok(values(frame, column)?.into_iter().flatten().fold(0, i64::saturating_add))
 }
 
-/// Returns whether a column of a frame is among the declared columns.
+/// Returns whether a column of a frame is among the declared columns of numbers.
 pub fn declared<R>(columns: &[Column<R>]) -> impl Fn(&str) -> bool {
-    |name| columns.iter().any(|column| column.field.name == name)
+    |name| columns.iter().any(|column| column.field.name == name && !column.field.kind.is_text())
 }
 
 /// Returns the rows of a frame as [`rank`] sorts and names them, with these measures.
@@ -202,17 +234,17 @@ pub fn rows<K: Ord, const KEYS: usize>(
     limit: Option<usize>,
     name: impl Fn([i64; KEYS]) -> NamedRow<K>,
 ) -> Result<Rows<K>, AnalyzeError> {
-    let total = frame.height();
-    let measures = frame.get_column_names().into_iter().map(|name| name.as_str());
-    let measures: Arc<[String]> = measures.filter(|name| is_measure(name)).map(str::to_owned).collect();
-    let Ranked { frame, names, sum } = rank(frame, keys, by, limit, name).map_err(failed)?;
-    let columns = measures.iter().map(|name| values(&frame, name)).collect::<PolarsResult<Vec<_>>>();
-    let columns = columns.map_err(failed)?;
-    let row = |(at, NamedRow { key, name, trace }): (usize, NamedRow<K>)| {
-        let numbers = columns.iter().map(|column| column[at]).collect();
-        Row { values: Values { names: Arc::clone(&measures), numbers }, name, trace, key }
-    };
-    Ok(Rows { rows: names.into_iter().enumerate().map(row).collect(), total, sum })
+    rank(frame, keys, by, limit, name).and_then(|ranked| ranked.rows(is_measure)).map_err(failed)
+}
+
+impl<K> Ranked<K> {
+    /// Returns the rows with these measures.
+    pub fn rows(self, is_measure: impl Fn(&str) -> bool) -> PolarsResult<Rows<K>> {
+        let Self { frame, names, total, sum } = self;
+        let row = |(NamedRow { key, name, trace }, numbers)| Row { numbers, name, trace, key };
+        let numbers = Numbers::of_lines(&frame, is_measure)?;
+        Ok(Rows { rows: names.into_iter().zip(numbers).map(row).collect(), total, sum })
+    }
 }
 
 /// Returns the position of each row's key in the order of the keys.

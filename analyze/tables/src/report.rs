@@ -1,21 +1,31 @@
 //! The report: the columns of FreeBSD's LOCK_PROFILING(9) and the waits that each row caused, by lock, by site, or by other keys.
 //!
-//! Traces and [`Options`] enter, a [`Report`] leaves: plain data in nanoseconds, and the [trust block](intervals::input::trust). Intervals are added to sums
-//! by row (`reading`), which polars merges, sorts and limits (`ranking`). Memory grows with the number of rows, not with the
-//! trace. Every column is credited at the release, to the site of the acquisition, as FreeBSD does it.
+//! Intervals are added to sums by row (`reading`), which polars merges, completes with the columns on request, sorts and limits. Memory grows with
+//! the number of rows, not with the trace. Every column is credited at the release, to the site of the acquisition, as FreeBSD does it.
 
 use std::io::{self, Write};
 
-use polars::prelude::{col, lit};
+use polars::prelude::{Expr, IntoLazy, LazyFrame, PolarsResult, col, lit};
+use serde::Serialize;
 use trace_format::Trace;
 
-use super::{Table, frame::failed, gather, key::By, table::rows_and_trust};
+use super::{
+    Table, TableOptions,
+    frame::{failed, ints, merged, of_one},
+    gather,
+    key::{By, Key},
+    rank::{self, Numbers, Rows, order_by},
+    row_ids::NONE,
+    table::rows_and_trust,
+};
 use intervals::{
     input::filter::Filter,
-    input::trust::About,
+    input::trust::{About, Trust},
     input::{Input, readers},
 };
 use output::{
+    Column, Role,
+    column::find,
     error::AnalyzeError,
     layout::{Notes, TextStyle},
     units,
@@ -27,29 +37,53 @@ pub mod lockprof;
 mod calls;
 mod fairness;
 mod hold_sums;
-mod options;
 mod percentiles;
 pub mod queueing;
 mod reading;
-mod rows;
 mod states;
 #[cfg(test)]
 pub mod tests;
 
-pub use columns::{Calls, Column, Columns, Extra, Fairness, Freebsd, Group, HolderStates};
+pub use columns::columns;
 pub use fairness::CONVOY_MIN;
 pub use hold_sums::HoldSums;
-pub use options::{Options, ReportOptions};
-pub use rows::{Report, Row, columns};
-pub use states::{StateSums, StatesByRow, by_state};
-
-use columns::UNFINISHED;
 pub use reading::Found;
-use reading::{Reading, Rows};
-use states::HoldStates;
+pub use states::{HoldStates, STATES, StateSums, StatesByRow, read as read_states};
 
-/// Adds the waiting time during each state of the holders to the rows of a report.
-pub type RowStates<'a> = HoldStates<Rows<'a>>;
+use columns::{Group, UNFINISHED, text_columns};
+use reading::{Reading, asks_for};
+
+/// The column that rows are sorted by if the options give none.
+pub const SORT: &str = "wait_total";
+
+/// Options of the report.
+pub type Options = TableOptions<By>;
+
+/// One row. Its columns are null where they were not measured, never 0 instead.
+pub type Row = rank::Row<Key>;
+
+/// The table and what is to be known about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The key of the rows.
+    pub by: By,
+    /// The number of traces.
+    pub traces: usize,
+    /// The rows, sorted and limited.
+    pub rows: Vec<Row>,
+    /// The number of rows before the limit.
+    pub rows_total: usize,
+    /// The columns over all rows, also those beyond the limit.
+    pub totals: Numbers,
+    /// Whether the rows are of all locks, tasks and times.
+    #[serde(skip)]
+    pub is_unfiltered: bool,
+    /// The sum of the sort column over all rows, if it adds up.
+    #[serde(skip)]
+    sorted_sum: Option<i64>,
+    /// Events and intervals that the numbers do not hold.
+    pub trust: Trust,
+}
 
 /// Makes one report of several traces, at least one. Rows of the same site, class or name are one row.
 ///
@@ -61,7 +95,7 @@ pub fn report(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeErro
     let frames = options.by.frames(options.depth);
     let inputs = Input::open_all(traces, frames, &options.filter)?;
     let with_idle = Filter { include_idle: true, ..options.filter.clone() };
-    let with_idle = options.asks_for(Group::Calls).then(|| Input::open_all(traces, frames, &with_idle));
+    let with_idle = asks_for(options, Group::Calls).then(|| Input::open_all(traces, frames, &with_idle));
     of_opened(&inputs, with_idle.transpose()?.as_deref(), options, readers())
 }
 
@@ -78,100 +112,117 @@ fn of_opened(
     options: &Options,
     readers: usize,
 ) -> Result<Report, AnalyzeError> {
-    let reading = Reading::new(options, readers);
-    let mut found = Found::new(reading, inputs);
-    gather::read(inputs, reading.readers, &mut found)?;
-    let trust = found.trust();
-    let Found { mut ids, mut sums, percentiles, .. } = found;
-    let mut on_request = Vec::new();
-    if let Some(inputs) = with_idle.filter(|_| calls::has_columns(options.by)) {
-        let with_locks = ids.len();
-        on_request.push((calls::read(options.by, inputs, &mut ids)?, Vec::new()));
-        // Tasks that got no lock have rows, too.
-        (with_locks..ids.len()).for_each(|row| sums.push([row], &HoldSums::default()));
+    let mut found = Found::new(Reading::new(options, readers), inputs);
+    gather::read(inputs, readers, &mut found)?;
+    let with_idle = with_idle.filter(|_| calls::has_columns(options.by));
+    let calls = with_idle.map(|inputs| calls::read(options.by, inputs, &mut found)).transpose()?;
+    let (mut rows, totals) = found.merge(calls.is_some()).map_err(failed)?;
+    if let Some(calls) = calls {
+        rows = rows.left_join(calls, col("row"), col("row"));
     }
-    let keeps_all = !on_request.is_empty();
-    if let Some(mut percentiles) = percentiles {
-        let places = percentiles.places();
-        reading.second_pass(inputs, &ids, &mut percentiles, &places)?;
-        // A row without an acquisition has no thread that acquired the lock.
-        let filled = vec![col("threads").fill_null(lit(0))];
-        on_request.push((Extra::frame(percentiles.extra(&places)).map_err(failed)?, filled));
+    if found.reading.has_percentiles {
+        rows = std::mem::take(&mut found.percentiles).join(percentiles::with_spent(rows), &found)?;
     }
-    if options.asks_for(Group::HolderStates) {
-        on_request.push((states::columns(states::read(reading, inputs)?, &ids)?, states::filled()));
+    if let Some(states) = found.read_states(options)? {
+        rows = states::join(rows, states, &found.ids).map_err(failed)?;
     }
-    if options.asks_for(Group::Fairness) {
-        on_request.push((fairness::read(options.by, readers, inputs, &ids)?, fairness::filled(options.by)));
+    if asks_for(options, Group::Fairness) {
+        rows = fairness::join(rows, (options.by, readers), inputs, &found.ids)?;
     }
-    let name = |[row]: [i64; 1]| ids.name(row, inputs);
-    let (rows, rows_total, totals) =
-        rows::ranked(sums, (on_request, keeps_all), options, name).map_err(failed)?;
-    let is_unfiltered = options.filter == Filter::default();
-    Ok(Report { by: options.by, traces: inputs.len(), rows, rows_total, totals, is_unfiltered, trust })
+    found.ranked(rows, totals, options)
 }
 
 /// Gathers the rows of reports without columns on request, and what waits were spent with.
 pub fn gather<'a>(inputs: &'a [Input<'a>], options: &Options) -> Found<'a> {
-    Found::new(Reading::new(options, 1).with_spent(), inputs)
+    Found::new(Reading { has_parts: true, has_percentiles: false, ..Reading::new(options, 1) }, inputs)
 }
 
-impl<'a> Found<'a> {
-    /// Returns a receiver of the states of the holders in the input with this index, for a reading that follows the causes of waits anyway.
-    pub fn states(&self, at: usize) -> RowStates<'a> {
-        HoldStates::new(Rows::new(&self.inputs[at], self.reading))
-    }
-
-    /// Reads every trace again for the states of the holders, if the options ask for them.
-    pub fn read_states(&self, options: &Options) -> Result<Option<Vec<StatesByRow>>, AnalyzeError> {
-        let is_asked = options.asks_for(Group::HolderStates);
-        is_asked.then(|| states::read(self.reading, self.inputs)).transpose()
-    }
-
+impl Found<'_> {
     /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has those columns on request that
-    /// say what waits were spent with, and with `states` those of the holders' states; all other columns on request are null.
+    /// say what waits were spent with, and with `states` those of the holders' states.
     pub fn report(
         &self,
         options: &Options,
         spent: bool,
         states: Option<Vec<StatesByRow>>,
     ) -> Result<Report, AnalyzeError> {
-        let mut on_request = Vec::new();
-        if let Some(percentiles) = self.percentiles.as_ref().filter(|_| spent) {
-            on_request.push((Extra::frame(percentiles.spent()).map_err(failed)?, Vec::new()));
+        let (mut rows, totals) = self.merge(false).map_err(failed)?;
+        if spent {
+            rows = percentiles::with_spent(rows);
         }
         if let Some(states) = states {
-            on_request.push((states::columns(states, &self.ids)?, states::filled()));
+            rows = states::join(rows, states, &self.ids).map_err(failed)?;
         }
+        self.ranked(rows, totals, options)
+    }
+
+    /// Returns the rows with the columns of every report, also those without any attempt to get a lock if `keeps_all`, and the columns over all
+    /// rows, which are computed like another row.
+    fn merge(&self, keeps_all: bool) -> PolarsResult<(LazyFrame, Numbers)> {
+        // Other rows hold nothing but what loss kept out of them.
+        let attempts = ["abandoned", "try_failed", "open_holds", "open_waits"];
+        let attempts = attempts.into_iter().fold(col("count"), |sum, name| sum + col(name));
+        let rows = self.sums.clone().merge()?.filter(attempts.gt(lit(0)).or(lit(keeps_all))).collect()?;
+        let all = merged::<HoldSums>().into_iter().map(|sum| sum.fill_null(lit(0)));
+        let mut all = rows.clone().lazy().select(all.collect::<Vec<_>>()).collect()?;
+        all.insert_column(0, ints("row", vec![NONE]))?;
+        // A frame of one line alone takes polars 0.55 longer than a small report: it fills 8 MiB with zeroes to compare with a number.
+        let frame = rows.vstack(&all)?.lazy().with_columns(columns::expressions()).collect()?;
+        let totals = Numbers::of_lines(&frame.tail(Some(1)), rank::declared(&columns::always()))?;
+        Ok((frame.head(Some(rows.height())).lazy(), totals.into_iter().next().unwrap_or_default()))
+    }
+
+    /// Sorts, names and limits the rows.
+    fn ranked(&self, rows: LazyFrame, totals: Numbers, options: &Options) -> Result<Report, AnalyzeError> {
+        let declared = columns(options.by, false);
+        let sort = if options.sort.is_empty() { SORT } else { &options.sort };
+        let order = order_by(&declared, sort, &[])?;
+        let adds_up = find(&declared, sort)?.merge.is_some();
         let name = |[row]: [i64; 1]| self.ids.name(row, self.inputs);
-        let sums = self.sums.clone();
-        let (rows, rows_total, totals) =
-            rows::ranked(sums, (on_request, false), options, name).map_err(failed)?;
+        let ranked = rows.collect().and_then(|rows| {
+            let mut ranked = rank::rank(rows, ["row"], &order, options.limit, name)?;
+            ranked.sum = ranked.sum.filter(|_| adds_up);
+            let (of, sum) = ranked.sum.map_or(("row", 0), |sum| (order[0].0.as_str(), sum));
+            let share = |of: Expr, name: &str| of_one(of, move |value| units::ppm(value, sum)).alias(name);
+            let shares = [share(col(of), "pct_ppm"), share(col(of).cum_sum(false), "cum_pct_ppm")];
+            ranked.frame = ranked.frame.lazy().with_columns(shares).collect()?;
+            ranked.rows(rank::declared(&declared))
+        });
+        let Rows { rows, total: rows_total, sum: sorted_sum } = ranked.map_err(failed)?;
         let is_unfiltered = options.filter == Filter::default();
         let (by, traces, trust) = (options.by, self.inputs.len(), self.trust());
-        Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, trust })
+        Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, sorted_sum, trust })
     }
 }
 
 impl Table for Report {
     rows_and_trust!(Row);
 
-    fn columns(&self) -> Vec<output::Column<Row>> {
+    fn columns(&self) -> Vec<Column<Row>> {
         columns(self.by, self.traces > 1)
     }
 
+    /// Adds the columns of attempts and of what was open at the end, where they are not 0, if a row has no acquisition.
     fn text_columns(&self) -> Vec<String> {
-        let has_none = self.by != By::Process && self.rows.iter().any(|row| row.columns.count == 0);
-        let is_used = |column: &&Column| self.rows.iter().any(|row| row.get(**column).unwrap_or(0) > 0);
-        let unfinished = UNFINISHED.iter().filter(|column| has_none && is_used(column));
-        rows::text_columns(self.by).iter().chain(unfinished).map(ToString::to_string).collect()
+        let has_none = self.by != By::Process && self.rows.iter().any(|row| row["count"] == 0);
+        let is_used = |column: &Column<Row>| self.rows.iter().any(|row| row[&*column.field.name] > 0);
+        let declared = self.columns();
+        let unfinished = declared.iter().filter(|column| UNFINISHED.contains(&column.word()));
+        let unfinished = unfinished.filter(|column| has_none && is_used(column)).map(Column::word);
+        text_columns(self.by).iter().copied().chain(unfinished).map(str::to_owned).collect()
     }
 
+    /// Adds the column that rows are sorted by.
     fn terminal_columns(&self, sorted_by: &str) -> Vec<String> {
-        let columns = self.columns();
-        let column = output::column::find(&columns, sorted_by).ok();
-        let column = column.and_then(|column| column.word().parse().ok());
-        rows::terminal_columns(self.by, column.unwrap_or_default())
+        let declared = self.columns();
+        let sorted = find(&declared, sorted_by).ok().filter(|column| column.role == Role::Value);
+        let is_missing = |word: &&str| !text_columns(self.by).contains(word);
+        let more = sorted.map(Column::word).filter(is_missing);
+        more.into_iter().chain(text_columns(self.by).iter().copied()).map(str::to_owned).collect()
+    }
+
+    fn sorted_sum(&self) -> Option<i64> {
+        self.sorted_sum
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
@@ -209,7 +260,7 @@ impl Table for Report {
             writeln!(out)?;
             return style.wrapped(&verdict, out);
         }
-        let waits = self.rows.iter().map(|row| row.columns.open_waits).sum::<i64>();
+        let waits = self.rows.iter().map(|row| row["open_waits"]).sum::<i64>();
         if waits == 0 {
             return Ok(());
         }
@@ -233,7 +284,7 @@ fn verdict(report: &Report) -> Option<String> {
     let trust = &report.trust;
     let is_whole =
         report.is_unfiltered && report.traces == 1 && trust.lost == 0 && trust.waits_open_at_end == 0;
-    let waited_ns = report.totals.wait_total_ns?.checked_add(trust.abandoned_wait_ns)?;
+    let waited_ns = report.totals.get("wait_total_ns")?.checked_add(trust.abandoned_wait_ns)?;
     let is_little = waited_ns.checked_mul(100)? < trust.span_ns.checked_mul(LEAST_PERCENT)?;
     (is_whole && is_little && !report.rows.is_empty()).then(|| {
         format!(

@@ -125,8 +125,8 @@ proptest! {
                     let same = |row: &&report::Row| Some(&row.key) == key.key.key.as_ref();
                     let row = report.rows.iter().find(same).expect("a row of the key");
                     let (total_ns, most) = match of {
-                        Of::Hold => (row.columns.total_ns, row.columns.count),
-                        Of::Wait => (row.columns.wait_total_ns, row.columns.cnt_lock),
+                        Of::Hold => (row.get("total_ns"), row["count"]),
+                        Of::Wait => (row.get("wait_total_ns"), row["cnt_lock"]),
                     };
                     prop_assert_eq!(Some(key["total_ns"]), total_ns);
                     prop_assert!(key["count"] <= most);
@@ -135,8 +135,8 @@ proptest! {
                 }
                 let all: i64 = found.keys.iter().map(|key| key["total_ns"]).sum();
                 let expected = match of {
-                    Of::Hold => report.totals.total_ns,
-                    Of::Wait => report.totals.wait_total_ns,
+                    Of::Hold => report.totals.get("total_ns"),
+                    Of::Wait => report.totals.get("wait_total_ns"),
                 };
                 prop_assert_eq!(all, expected.unwrap_or(0));
             }

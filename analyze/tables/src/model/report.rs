@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use trace_format::{LockId, Mode, StackId, TaskId};
 
 use super::{Key, Seen, keys::key};
-use crate::{
-    key::By,
-    report::{Columns, Extra},
-};
+use crate::key::By;
 use intervals::engine::{Hold, HoldState, Outcome};
 
 /// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns.
 type Unfinished = [i64; 7];
 
+/// The columns of a row by name.
+pub(crate) type Numbers = BTreeMap<&'static str, Option<i64>>;
+
 impl Seen {
     /// Returns the report by key: the columns, and the intervals cut by loss.
-    pub(super) fn report(&self, by: By) -> BTreeMap<Key, (Columns, u64)> {
+    pub(super) fn report(&self, by: By) -> BTreeMap<Key, (Numbers, u64)> {
         let mut rows: BTreeMap<Key, (Vec<&Hold>, Unfinished)> = BTreeMap::new();
         for hold in self.credited() {
             rows.entry(key(by, hold.lock, hold.task, hold.stack)).or_default().0.push(hold);
@@ -57,10 +57,10 @@ impl Seen {
         }
     }
 
-    pub(super) fn totals(&self) -> Columns {
+    pub(super) fn totals(&self) -> Numbers {
         let mut unfinished = Unfinished::default();
         self.unfinished(|_, _, _, one| unfinished.iter_mut().zip(one).for_each(|(sum, one)| *sum += one));
-        Columns { extra: None, ..columns(&self.credited().collect::<Vec<_>>(), unfinished) }
+        columns(&self.credited().collect::<Vec<_>>(), unfinished)
     }
 
     /// Returns the holds and waits that a loss cut, by key.
@@ -77,7 +77,7 @@ impl Seen {
 }
 
 /// Returns the columns of a report of these holds.
-fn columns(holds: &[&Hold], unfinished: Unfinished) -> Columns {
+pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
     let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
     let complete: Vec<&&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Complete).collect();
     let times: Vec<i64> = complete.iter().map(|hold| hold.end_ns - hold.start_ns).collect();
@@ -99,50 +99,45 @@ fn columns(holds: &[&Hold], unfinished: Unfinished) -> Columns {
     let state = |value: fn(&(i64, i64, i64)) -> i64| {
         (!states.is_empty()).then(|| states.iter().map(value).sum::<i64>())
     };
-    Columns {
-        max_ns: measured(times.iter().max().copied().unwrap_or(0)),
-        wait_max_ns: waits_known.then(|| known.iter().max().copied().unwrap_or(0)),
-        total_ns: measured(total),
-        wait_total_ns: waits_known.then_some(wait_total),
-        count,
-        avg_ns: is_measured.then(|| total / complete.iter().map(|hold| hold.acquisitions).sum::<i64>()),
-        wait_avg_ns: waits_known.then(|| if count == 0 { 0 } else { wait_total / count }),
-        cnt_hold: measured(sum(|hold| hold.waits_begun)),
-        cnt_lock: contended().count() as i64,
-        wait_caused_ns: measured(sum(|hold| hold.wait_caused_ns)),
-        holds_contended: measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64),
-        gap_ns: (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum()),
-        contention_ppm: (count > 0).then(|| contended().count() as i64 * 1_000_000 / count),
-        owner_changes: measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64),
-        max_waiters: measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0)),
-        attempts: count + abandoned + try_failed + open_waits,
-        abandoned,
-        abandoned_wait_ns,
-        try_failed,
-        open_holds,
-        open_hold_ns,
-        open_waits,
-        open_wait_ns,
-        states: None,
-        fairness: None,
-        calls: None,
-        extra: Some(Extra {
-            min_ns: times.iter().min().copied(),
-            p50_ns: percentile(&times, 500),
-            p90_ns: percentile(&times, 900),
-            p99_ns: percentile(&times, 990),
-            p999_ns: percentile(&times, 999),
-            wait_min_ns: waited.iter().min().copied(),
-            wait_p50_ns: percentile(&waited, 500),
-            wait_p90_ns: percentile(&waited, 900),
-            wait_p99_ns: percentile(&waited, 990),
-            wait_p999_ns: percentile(&waited, 999),
-            spin_ns: state(|(wait, blocked, runq)| wait - blocked - runq),
-            blocked_ns: state(|(_, blocked, _)| *blocked),
-            runq_ns: state(|(_, _, runq)| *runq),
-            threads: Some(holds.iter().map(|hold| hold.task).collect::<BTreeSet<_>>().len() as i64),
-        }),
-    }
+    Numbers::from([
+        ("max_ns", measured(times.iter().max().copied().unwrap_or(0))),
+        ("wait_max_ns", waits_known.then(|| known.iter().max().copied().unwrap_or(0))),
+        ("total_ns", measured(total)),
+        ("wait_total_ns", waits_known.then_some(wait_total)),
+        ("count", Some(count)),
+        ("avg_ns", is_measured.then(|| total / complete.iter().map(|hold| hold.acquisitions).sum::<i64>())),
+        ("wait_avg_ns", waits_known.then(|| if count == 0 { 0 } else { wait_total / count })),
+        ("cnt_hold", measured(sum(|hold| hold.waits_begun))),
+        ("cnt_lock", Some(contended().count() as i64)),
+        ("wait_caused_ns", measured(sum(|hold| hold.wait_caused_ns))),
+        ("holds_contended", measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64)),
+        ("gap_ns", (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum())),
+        ("contention_ppm", (count > 0).then(|| contended().count() as i64 * 1_000_000 / count)),
+        ("owner_changes", measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64)),
+        ("max_waiters", measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0))),
+        ("attempts", Some(count + abandoned + try_failed + open_waits)),
+        ("abandoned", Some(abandoned)),
+        ("abandoned_wait_ns", Some(abandoned_wait_ns)),
+        ("try_failed", Some(try_failed)),
+        ("open_holds", Some(open_holds)),
+        ("open_hold_ns", Some(open_hold_ns)),
+        ("open_waits", Some(open_waits)),
+        ("open_wait_ns", Some(open_wait_ns)),
+        ("min_ns", times.iter().min().copied()),
+        ("p50_ns", percentile(&times, 500)),
+        ("p90_ns", percentile(&times, 900)),
+        ("p99_ns", percentile(&times, 990)),
+        ("p999_ns", percentile(&times, 999)),
+        ("wait_min_ns", waited.iter().min().copied()),
+        ("wait_p50_ns", percentile(&waited, 500)),
+        ("wait_p90_ns", percentile(&waited, 900)),
+        ("wait_p99_ns", percentile(&waited, 990)),
+        ("wait_p999_ns", percentile(&waited, 999)),
+        ("spin_ns", state(|(wait, blocked, runq)| wait - blocked - runq)),
+        ("blocked_ns", state(|(_, blocked, _)| *blocked)),
+        ("runq_ns", state(|(_, _, runq)| *runq)),
+        ("threads", Some(holds.iter().map(|hold| hold.task).collect::<BTreeSet<_>>().len() as i64)),
+    ])
 }
 
 /// Returns the smallest time that `rank` thousandths of all times do not exceed.

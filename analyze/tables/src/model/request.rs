@@ -9,7 +9,7 @@ use crate::{
     hist::{self, Buckets, Of},
     intervals::{self, RowKind},
     key::By,
-    report::{self, Column},
+    report,
     testing::{KeptRows, MemoryEvents},
     timeline,
 };
@@ -20,7 +20,7 @@ use output::AnalyzeError;
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) by: By,
-    pub(super) sort: Column,
+    pub(super) sort: String,
     pub(super) limit: Option<usize>,
     pub(super) blame_by: blame::By,
     pub(super) of: Of,
@@ -56,10 +56,8 @@ fn any_filter() -> impl Strategy<Value = Filter> {
 /// Returns random options.
 pub(super) fn any_request() -> impl Strategy<Value = Request> {
     // Other columns on request have models of their own.
-    let is_modelled = |column: &Column| {
-        !column.is_part() && column.group().is_none_or(|group| group == report::Group::Extra)
-    };
-    let sorts: Vec<Column> = Column::ALL.iter().copied().filter(is_modelled).collect();
+    let modelled = super::report::columns(&[], Default::default()).into_keys().chain(["name"]);
+    let sorts: Vec<String> = modelled.map(str::to_owned).collect();
     let report = (
         any_key(),
         select(sorts),
@@ -97,8 +95,8 @@ pub(super) struct Tables {
 fn report_options(request: &Request) -> report::Options {
     report::Options {
         by: request.by,
-        sort: request.sort,
-        columns: vec![Column::P99],
+        sort: request.sort.clone(),
+        columns: vec!["p99".to_owned()],
         limit: request.limit,
         filter: request.filter.clone(),
         allow_loss: true,

@@ -4,39 +4,58 @@
 //! Each trace is read twice: intervals come from the engine, calls without one (wake-ups, failed attempts) from the events. Memory grows with
 //! the rows, and the threads and locks in them.
 
-use polars::prelude::LazyFrame;
+use polars::prelude::{LazyFrame, col};
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
-use super::Calls;
+use super::{HoldSums, Row, reading::Found};
 use crate::{
-    frame::{Sums as _, failed, sums},
+    frame::{Lines, failed, known, share, sums},
     key::{By, RowKey},
-    row_ids::RowIds,
+    rank::{count, duration, measure},
 };
 use intervals::{
     input::Input,
     items::{Hold, Item, Outcome, Sink, Wait},
 };
-use output::{error::AnalyzeError, units};
+use output::{Column, Kind, error::AnalyzeError};
 
 sums! {
-    /// The sums of a row; null is not in them yet.
+    /// The sums of a row.
     struct CallSums {
         tasks: Sum,
         locks: Sum,
         waits: Sum,
-        waited: Sum,
-        asleep: Sum,
-        lived: Sum,
+        waited_ns: Sum,
+        asleep_ns: Sum,
+        lived_ns: Sum,
         errors: Sum,
         wakes: Sum,
         woken: Sum,
         idle_waits: Sum,
-        idle_time: Sum,
+        idle_time_ns: Sum,
         /// Waits of which the time asleep is known.
         known: Sum,
     }
+}
+
+/// Declares the columns.
+pub(super) fn columns() -> Vec<Column<Row>> {
+    vec![
+        count("tasks", "Threads that have events.").sum(),
+        count("locks", "Locks that they acquired or waited for."),
+        count("waits", "Waits for locks, however they ended.").sum(),
+        duration("waited", "The sum of these waits; a wait that is open at the end counts until then.").sum(),
+        measure("wait_share", Kind::Ppm, "`waited` divided by `lived`."),
+        duration("asleep", "The part of `waited` spent asleep, as far as it is known.").sum(),
+        measure("asleep_share", Kind::Ppm, "`asleep` divided by `lived`."),
+        duration("lived", "The lifetime of the threads within the selected time: running, waiting and asleep.").sum(),
+        count("errors", "Abandoned waits, attempts that found a lock taken, and failed wake-ups.").sum(),
+        count("wakes", "Calls that wake others.").sum(),
+        count("woken", "Threads woken by these calls, as far as it is known.").sum(),
+        count("idle_waits", "Idle waits: on condition variables, semaphores and barriers, for the end of threads, in schedulers.").sum(),
+        duration("idle_time", "The sum of these waits.").sum(),
+    ]
 }
 
 /// Whether the rows of this key are of tasks.
@@ -45,8 +64,8 @@ pub(super) const fn has_columns(by: By) -> bool {
 }
 
 /// Reads every trace again, with idle waits, and returns the columns by row. New rows are those of tasks that got no lock.
-pub(super) fn read(by: By, inputs: &[Input<'_>], ids: &mut RowIds) -> Result<LazyFrame, AnalyzeError> {
-    let mut rows: FxHashMap<i64, CallSums> = FxHashMap::default();
+pub(super) fn read(by: By, inputs: &[Input<'_>], found: &mut Found<'_>) -> Result<LazyFrame, AnalyzeError> {
+    let (with_locks, mut lines) = (found.ids.len(), Lines::new(["row"]));
     for (at, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {
         let mut counter = Counter { by, input, found: FxHashMap::default() };
         let outcome = input.run(&mut counter)?;
@@ -59,37 +78,23 @@ pub(super) fn read(by: By, inputs: &[Input<'_>], ids: &mut RowIds) -> Result<Laz
             let exit_ns = task.and_then(|task| task.exit_ns).unwrap_or(outcome.end_ns).min(outcome.end_ns);
             exit_ns.saturating_sub(start_ns).max(0)
         };
-        for (key, Found { mut sums, tasks, locks }) in counter.found {
+        for (key, OfRow { mut sums, tasks, locks }) in counter.found {
             (sums.tasks, sums.locks) = (tasks.len() as i64, locks.len() as i64);
-            sums.lived = tasks.iter().map(lived).fold(0, i64::saturating_add);
-            rows.entry(ids.id(at, key, inputs)).or_default().merge(&sums);
+            sums.lived_ns = tasks.iter().map(lived).fold(0, i64::saturating_add);
+            lines.push([found.ids.id(at, key, inputs)], &sums);
         }
     }
-    let columns = |(row, sums): (i64, CallSums)| {
-        let asleep = (sums.known > 0).then_some(sums.asleep);
-        let calls = Calls {
-            tasks: Some(sums.tasks),
-            locks: Some(sums.locks),
-            waits: Some(sums.waits),
-            waited_ns: Some(sums.waited),
-            wait_share_ppm: units::ppm(sums.waited, sums.lived),
-            asleep_ns: asleep,
-            asleep_share_ppm: asleep.and_then(|ns| units::ppm(ns, sums.lived)),
-            lived_ns: Some(sums.lived),
-            errors: Some(sums.errors),
-            wakes: Some(sums.wakes),
-            woken: Some(sums.woken),
-            idle_waits: Some(sums.idle_waits),
-            idle_time_ns: Some(sums.idle_time),
-        };
-        (row, calls)
-    };
-    Calls::frame(rows.into_iter().map(columns)).map_err(failed)
+    // Tasks that got no lock have rows, too.
+    (with_locks..found.ids.len()).for_each(|row| found.sums.push([row], &HoldSums::default()));
+    let asleep = known(col("asleep_ns"), col("known")).alias("asleep_ns");
+    let share = |of: &str, name: &str| share(of, "lived_ns").alias(name);
+    let shares = [share("waited_ns", "wait_share_ppm"), share("asleep_ns", "asleep_share_ppm")];
+    Ok(lines.merge().map_err(failed)?.with_columns([asleep]).with_columns(shares))
 }
 
 /// The sums of one row of one trace.
 #[derive(Default)]
-struct Found {
+struct OfRow {
     sums: CallSums,
     tasks: FxHashSet<TaskId>,
     locks: FxHashSet<LockId>,
@@ -99,11 +104,11 @@ struct Found {
 struct Counter<'a> {
     by: By,
     input: &'a Input<'a>,
-    found: FxHashMap<RowKey, Found>,
+    found: FxHashMap<RowKey, OfRow>,
 }
 
 impl Counter<'_> {
-    fn row(&mut self, task: TaskId) -> &mut Found {
+    fn row(&mut self, task: TaskId) -> &mut OfRow {
         let key = RowKey::of((LockId(-1), task, None), self.by, &self.input.names);
         let found = self.found.entry(key).or_default();
         found.tasks.insert(task);
@@ -152,17 +157,17 @@ impl Counter<'_> {
             return;
         }
         let is_idle = self.is_idle(wait.lock, wait.stack);
-        let Found { sums, locks, .. } = self.row(wait.task);
+        let OfRow { sums, locks, .. } = self.row(wait.task);
         if is_idle {
             sums.idle_waits += 1;
-            sums.idle_time = sums.idle_time.saturating_add(wait.wait_ns);
+            sums.idle_time_ns = sums.idle_time_ns.saturating_add(wait.wait_ns);
             return;
         }
         locks.insert(wait.lock);
         sums.waits += 1;
-        sums.waited = sums.waited.saturating_add(wait.wait_ns);
+        sums.waited_ns = sums.waited_ns.saturating_add(wait.wait_ns);
         sums.errors += i64::from(matches!(wait.outcome, Outcome::Abandoned(_)));
         sums.known += i64::from(wait.blocked_ns.is_some());
-        sums.asleep = sums.asleep.saturating_add(wait.blocked_ns.unwrap_or(0));
+        sums.asleep_ns = sums.asleep_ns.saturating_add(wait.blocked_ns.unwrap_or(0));
     }
 }

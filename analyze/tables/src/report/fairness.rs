@@ -2,88 +2,83 @@
 //!
 //! They are properties of a lock, so only rows that hold whole locks have them. All waits and holds of the selected locks count.
 
+use std::collections::BTreeMap;
+
 use polars::prelude::{Expr, LazyFrame, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
-    Column, Fairness, Group,
+    Row,
     queueing::{Held, LockQueue, QueueSums},
 };
 use crate::{
-    frame::{Sums as _, failed, masked},
+    frame::{Lines, Sums as _, failed, known},
     key::{By, RowKey},
+    rank::{count, duration, measure},
     row_ids::RowIds,
 };
 use intervals::{
     input::Input,
     items::{Columns, Item, Needs, Sink},
 };
-use output::error::AnalyzeError;
+use output::{Column, Kind, error::AnalyzeError};
 
 /// The number of acquisitions from which on an episode is a convoy or saturated.
 pub const CONVOY_MIN: u32 = 8;
 
-/// Reads every trace again and returns the columns by row.
-pub(super) fn read(
-    by: By,
-    readers: usize,
+/// Declares the columns.
+pub(super) fn columns() -> Vec<Column<Row>> {
+    vec![
+        count("convoys", "Queues that were not empty for at least 8 acquisitions although the lock was free half of the time.").sum(),
+        duration("convoy_wait", "The time of all waits in convoys.").sum(),
+        duration("saturated_wait", "The time of all waits in queues of as many acquisitions in which the lock was mostly held.").sum(),
+        count("overtakes", "Acquisitions that a waiting task had to let pass, although it came first; once for each such task.").sum(),
+        count("overtaken_max", "The most acquisitions that overtook one wait."),
+        measure("jain", Kind::Ppm, "Jain's index of the tasks' hold times: 100 % if all are equal, 100 % divided by their number if one has all."),
+        measure("hog", Kind::Ppm, "The share of the hold time of the task that held longest."),
+        count("run_length", "Acquisitions in a row by one task, on average: count divided by owner_changes + 1."),
+    ]
+}
+
+/// Reads every trace again and adds the columns to the rows: null where holds are not measured or a row is a part of a lock.
+pub(super) fn join(
+    rows: LazyFrame,
+    (by, readers): (By, usize),
     inputs: &[Input<'_>],
     ids: &RowIds,
 ) -> Result<LazyFrame, AnalyzeError> {
-    // Hold time by task of every trace.
-    let mut rows: FxHashMap<i64, (QueueSums, Vec<i64>)> = FxHashMap::default();
+    let mut lines = Lines::new(["row"]);
+    // Hold time by row, trace and task.
+    let mut held: BTreeMap<(i64, usize, TaskId), i64> = BTreeMap::new();
     for (trace, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {
         let names = &input.names;
-        let queues =
-            || Queues { min: CONVOY_MIN.into(), by_lock: FxHashMap::default(), held: Held::new(names) };
-        let (sinks, _) = input.run_apart(readers, queues)?;
-        let mut held: FxHashMap<(i64, TaskId), i64> = FxHashMap::default();
+        let queues = || Queues { by_lock: FxHashMap::default(), held: Held::new(names) };
         let row = |lock: LockId| ids.of_trace(trace).get(&RowKey::of(lock, by, names)).copied();
-        for Queues { by_lock, held: times, .. } in sinks {
+        for Queues { by_lock, held: times } in input.run_apart(readers, queues)?.0 {
             for (lock, mut queue) in by_lock {
                 queue.finish();
-                if let Some(row) = row(lock) {
-                    rows.entry(row).or_default().0.merge(&queue.sums);
-                }
+                row(lock).into_iter().for_each(|row| lines.push([row], &queue.sums));
             }
             for (lock, task, ns) in times.into_times() {
                 if let Some(row) = row(lock) {
-                    let sum = held.entry((row, task)).or_default();
+                    let sum = held.entry((row, trace, task)).or_default();
                     *sum = sum.saturating_add(ns);
                 }
             }
         }
-        for ((row, _), ns) in held {
-            rows.entry(row).or_default().1.push(ns);
-        }
     }
-    let columns = |(row, (queue, held)): (i64, (QueueSums, Vec<i64>))| {
-        let fairness = Fairness {
-            convoys: Some(queue.convoys),
-            convoy_wait_ns: Some(queue.convoy_wait_ns),
-            saturated_wait_ns: Some(queue.saturated_wait_ns),
-            overtakes: Some(queue.overtakes),
-            overtaken_max: Some(queue.overtaken_max),
-            jain_ppm: Some(jain(&held)),
-            hog_ppm: Some(hog(&held)),
-            run_length: None,
-        };
-        (row, fairness)
-    };
-    Fairness::frame(rows.into_iter().map(columns)).map_err(failed)
-}
-
-/// Returns the columns of the rows, and `run_length`. Null where holds are not measured or a row is a part of a lock.
-pub(super) fn filled(by: By) -> Vec<Expr> {
-    let is_known = || col("wait_caused").is_not_null().and(lit(has_columns(by)));
+    let held: Vec<(i64, i64)> = held.into_iter().map(|((row, ..), ns)| (row, ns)).collect();
+    for of_row in held.chunk_by(|(one, _), (other, _)| one == other) {
+        let times: Vec<i64> = of_row.iter().map(|(_, ns)| *ns).collect();
+        let division = QueueSums { jain_ppm: jain(&times), hog_ppm: hog(&times), ..QueueSums::default() };
+        lines.push([of_row[0].0], &division);
+    }
+    let known = |of: Expr| known(of, col("measured") * lit(i64::from(has_columns(by))));
     let run_length = (col("count") / (col("owner_changes") + lit(1))).alias("run_length");
-    let of_fairness = Column::ALL.iter().filter(|column| column.group() == Some(Group::Fairness));
-    let filled = of_fairness.map(|column| match column {
-        Column::RunLength => masked(run_length.clone(), is_known()),
-        column => masked(col(column.as_str()), is_known()).alias(column.as_str()),
-    });
-    filled.collect()
+    let columns = QueueSums::FIELDS.iter().map(|(name, _)| col(*name)).chain([run_length]).map(known);
+    let rows = rows.left_join(lines.merge().map_err(failed)?, col("row"), col("row"));
+    Ok(rows.with_columns(columns.collect::<Vec<_>>()))
 }
 
 /// Whether the rows of this key hold whole locks.
@@ -111,15 +106,13 @@ fn hog(times: &[i64]) -> i64 {
 
 /// The queues of the locks of one reader.
 struct Queues {
-    min: i64,
     by_lock: FxHashMap<LockId, LockQueue>,
     held: Held,
 }
 
 impl Queues {
     fn of(&mut self, lock: LockId) -> &mut LockQueue {
-        let min = self.min;
-        self.by_lock.entry(lock).or_insert_with(|| LockQueue::new(min))
+        self.by_lock.entry(lock).or_insert_with(|| LockQueue::new(CONVOY_MIN.into()))
     }
 }
 

@@ -37,6 +37,11 @@ sums! {
         open_wait_ns: Sum,
         /// Holds and waits that events lost in their course keep out of all other sums.
         cut_by_loss: Sum,
+        /// Waits that the source divides into spinning, sleep and run queue, and their length.
+        parted: Sum,
+        parted_wait_ns: Sum,
+        parted_blocked_ns: Sum,
+        parted_runq_ns: Sum,
     }
 }
 
@@ -101,6 +106,14 @@ impl HoldSums {
             self.gap_ns = self.gap_ns.saturating_add(gap_ns);
         }
         self.cnt_lock += i64::from(hold.contended);
+        if let (true, Some(wait_ns), Some(blocked_ns), Some(runq_ns)) =
+            (hold.contended, hold.wait_ns, hold.blocked_ns, hold.runq_ns)
+        {
+            self.parted += 1;
+            self.parted_wait_ns = self.parted_wait_ns.saturating_add(wait_ns);
+            self.parted_blocked_ns = self.parted_blocked_ns.saturating_add(blocked_ns);
+            self.parted_runq_ns = self.parted_runq_ns.saturating_add(runq_ns);
+        }
         self.owner_changes += i64::from(hold.owner_changed);
         // A hold that no task waited for is charged nothing.
         if hold.waits_begun > 0 || hold.max_waiters > 0 || hold.wait_caused_ns != 0 {

@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-use super::{Freebsd, Report, Row};
+use super::{Report, Row};
 use crate::key::Key;
 use intervals::input::names::{UNKNOWN, printable};
 use output::error::AnalyzeError;
@@ -27,8 +27,12 @@ fn write_rows(rows: &[Row], out: &mut (impl Write + ?Sized)) -> std::io::Result<
         "max", "wait_max", "total", "wait_total", "count", "avg", "wait_avg", "cnt_hold", "cnt_lock"
     )?;
     for row in rows {
-        let Freebsd { max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock } =
-            row.columns.freebsd();
+        // A column that was not measured is 0, because the format has no other word. floor(floor(t / n) / 1000) = floor(t / (1000 n)), so the
+        // averages are FreeBSD's own.
+        let us = |column: &str| row.get(column).unwrap_or(0) / 1000;
+        let [max, wait_max, total, wait_total, avg, wait_avg] =
+            ["max_ns", "wait_max_ns", "total_ns", "wait_total_ns", "avg_ns", "wait_avg_ns"].map(us);
+        let (count, cnt_hold, cnt_lock) = (row["count"], row.get("cnt_hold").unwrap_or(0), row["cnt_lock"]);
         writeln!(
             out,
             "{max:>8} {wait_max:>9} {total:>11} {wait_total:>11} {count:>11} {avg:>6} {wait_avg:>6} {cnt_hold:>2} {cnt_lock:>6} {}",

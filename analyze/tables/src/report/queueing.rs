@@ -20,6 +20,9 @@ sums! {
         saturated_wait_ns: Sum,
         overtakes: Sum,
         overtaken_max: Max,
+        /// The division of hold time among tasks, of all locks of a row.
+        jain_ppm: Max,
+        hog_ppm: Max,
     }
 }
 

@@ -1,10 +1,11 @@
-//! The passes over one trace that a report needs: intervals enter sinks, one per processor; frames of sums leave.
+//! The reading of traces for a report: intervals are added to the sums of their rows, in one sink per processor.
 
 use super::{
+    Options,
     columns::Group,
     hold_sums::{HoldSums, PlainSums},
-    options::Options,
-    percentiles::{FirstPass, Percentiles, Places, SecondPass, wanted_of},
+    percentiles::{FirstPass, Percentiles},
+    states::{self, HoldStates, StatesByRow},
 };
 use crate::{
     by_pair::ByPair,
@@ -23,49 +24,60 @@ use intervals::{
 };
 use output::error::AnalyzeError;
 
-/// The columns on request that are gathered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extra {
-    /// The parts of waits by what they were spent with: the columns `spin`, `blocked` and `runq`.
-    Spent,
-    /// All of them.
-    All,
-}
-
 /// The way in which every trace is read.
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
-    by: By,
-    /// The columns on request of holds and waits.
-    extra: Option<Extra>,
+    pub(super) by: By,
+    /// Whether the parts of waits are read, for the columns `spin`, `blocked` and `runq`.
+    pub(super) has_parts: bool,
+    pub(super) has_percentiles: bool,
     pub(super) readers: usize,
-    allow_loss: bool,
+    pub(super) allow_loss: bool,
 }
 
-/// Gathers the lines of all traces.
+impl Reading {
+    pub(super) fn new(options: &Options, readers: usize) -> Self {
+        let has_percentiles = asks_for(options, Group::Percentiles);
+        let (by, allow_loss) = (options.by, options.allow_loss);
+        Self { by, has_parts: has_percentiles, has_percentiles, readers, allow_loss }
+    }
+}
+
+/// Whether a column of this group is asked for.
+pub(super) fn asks_for(options: &Options, group: Group) -> bool {
+    let is_default = group == Group::Calls && options.by == By::Process;
+    is_default || group.is_among(options.columns.iter().chain([&options.sort]))
+}
+
+/// Gathers the rows of all traces.
 pub struct Found<'a> {
     pub(super) reading: Reading,
     pub(super) inputs: &'a [Input<'a>],
     pub(super) ids: RowIds,
     pub(super) sums: Lines<HoldSums, 1>,
-    pub(super) percentiles: Option<Percentiles>,
+    pub(super) percentiles: Percentiles,
     trusts: Vec<Trust>,
 }
 
 impl<'a> Found<'a> {
     pub(super) fn new(reading: Reading, inputs: &'a [Input<'a>]) -> Self {
         let (ids, sums) = (RowIds::new(inputs.len()), Lines::new(["row"]));
-        let percentiles = reading.extra.map(|_| Percentiles::default());
-        Self { reading, inputs, ids, sums, percentiles, trusts: Vec::new() }
+        Self { reading, inputs, ids, sums, percentiles: Percentiles::default(), trusts: Vec::new() }
     }
 
     pub(super) fn trust(&self) -> Trust {
         Trust::merged(self.trusts.clone())
     }
 
-    /// Rows by lock are found by the id of the lock alone.
-    fn by_pair(by: By, names: &Names) -> Option<ByPair> {
-        (by != By::Lock && by.is_of_lock_and_stack()).then(|| ByPair::new(names))
+    /// Returns a receiver of the states of the holders in the input with this index, for a reading that follows the causes of waits anyway.
+    pub fn states(&self, at: usize) -> HoldStates<'a, RowKey> {
+        Rows::new(&self.inputs[at], self.reading).states()
+    }
+
+    /// Reads every trace again for the states of the holders, if the options ask for them.
+    pub fn read_states(&self, options: &Options) -> Result<Option<Vec<StatesByRow>>, AnalyzeError> {
+        let read = |input| states::read(input, Rows::new(input, self.reading).states());
+        asks_for(options, Group::HolderStates).then(|| self.inputs.iter().map(read).collect()).transpose()
     }
 }
 
@@ -73,30 +85,32 @@ impl<'a> Gather for Found<'a> {
     type Sink = Summing<'a>;
 
     fn sink(&self, at: usize) -> Summing<'a> {
+        let Reading { by, has_parts, has_percentiles, .. } = self.reading;
         let rows = Rows::new(&self.inputs[at], self.reading);
-        let takes_all = rows.selection.selects_all_holds() && self.reading.extra.is_none();
+        let names = rows.names;
         Summing {
             rows,
-            trace: at,
-            found: ByRow::new(self.inputs[at].names.locks().len()),
-            by_pair: Self::by_pair(self.reading.by, &self.inputs[at].names),
-            extra: self.reading.extra,
-            takes_all,
+            found: ByRow::new(names.locks().len()),
+            // Rows by lock are found by the id of the lock alone.
+            by_pair: (by != By::Lock && by.is_of_lock_and_stack()).then(|| ByPair::new(names)),
+            columns: if has_parts { Columns::States } else { Columns::Times },
+            takes_all: rows.selection.selects_all_holds() && !has_percentiles,
+            times: has_percentiles.then(FirstPass::default),
             trust: TrustCounter::default(),
         }
     }
 
     fn add(&mut self, at: usize, sinks: Vec<Summing<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
-        for Summing { found, trust, .. } in sinks {
-            for (key, OfRow { plain, mut sums, times }) in found.into_values() {
+        for Summing { found, times, trust, .. } in sinks {
+            let mut rows = Vec::new();
+            for (key, RowSums { plain, mut sums }) in found.into_values() {
                 let row = self.ids.id(at, key, self.inputs);
                 sums.add_plain(&plain);
                 self.sums.push([row], &sums);
-                if let (Some(all), Some(times)) = (&mut self.percentiles, times) {
-                    all.add_first(row, *times);
-                }
+                rows.push(row);
             }
+            times.into_iter().for_each(|times| self.percentiles.add(at, &rows, times));
             counter.merge(trust);
         }
         self.trusts.push(self.inputs[at].trust(counter, outcome, self.reading.allow_loss)?);
@@ -104,39 +118,9 @@ impl<'a> Gather for Found<'a> {
     }
 }
 
-impl Reading {
-    pub(super) fn new(options: &Options, readers: usize) -> Self {
-        let Options { by, allow_loss, .. } = *options;
-        let extra = options.asks_for(Group::Extra).then_some(Extra::All);
-        Self { by, extra, readers, allow_loss }
-    }
-
-    /// Adds up what waits were spent with, which takes no second pass, and no other columns on request.
-    pub(super) fn with_spent(self) -> Self {
-        Self { extra: Some(Extra::Spent), ..self }
-    }
-
-    /// Reads every trace again, for the times around each percentile.
-    pub(super) fn second_pass(
-        self,
-        inputs: &[Input<'_>],
-        ids: &RowIds,
-        all: &mut Percentiles,
-        places: &Places,
-    ) -> Result<(), AnalyzeError> {
-        for (trace, input) in inputs.iter().enumerate() {
-            let ids = ids.of_trace(trace);
-            let wanted = wanted_of(places, ids);
-            let sink = || Again { rows: Rows::new(input, self), times: SecondPass::new(&wanted) };
-            let (sinks, ..) = input.run_apart(self.readers, sink)?;
-            sinks.into_iter().for_each(|sink| all.add_second(sink.times, ids));
-        }
-        Ok(())
-    }
-}
-
 /// The rows of one trace, and the holds that count in them.
-pub struct Rows<'a> {
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
     names: &'a Names,
     selection: &'a Selection,
     by: By,
@@ -148,42 +132,44 @@ impl<'a> Rows<'a> {
     }
 
     #[inline]
-    pub(super) fn selects(&self, hold: &Hold) -> bool {
-        self.selection.selects_hold(hold)
-    }
-
-    #[inline]
     pub(super) fn key(&self, subject: impl Into<Subject>) -> RowKey {
         RowKey::of(subject, self.by, self.names)
+    }
+
+    /// Returns the row that a hold is credited to, if it is selected.
+    pub(super) fn of_credited(&self, hold: &Hold) -> Option<RowKey> {
+        (self.selection.selects_hold(hold) && hold.is_credited()).then(|| self.key(hold))
+    }
+
+    fn states(self) -> HoldStates<'a, RowKey> {
+        HoldStates::new(move |hold: &Hold| self.of_credited(hold))
     }
 }
 
 /// Adds credited holds to the sums of their rows, and the others to the trust counter.
 pub struct Summing<'a> {
     rows: Rows<'a>,
-    /// Its index.
-    trace: usize,
-    found: ByRow<OfRow>,
+    found: ByRow<RowSums>,
     /// Indices of rows, if lock and stack decide which row an interval has.
     by_pair: Option<ByPair>,
-    extra: Option<Extra>,
+    columns: Columns,
     /// Whether all holds are selected, and nothing else is made of a plain hold than the sums of its row.
     takes_all: bool,
+    times: Option<FirstPass>,
     trust: TrustCounter,
 }
 
 /// The sums of one row.
 #[derive(Default)]
-struct OfRow {
+struct RowSums {
     /// The plain holds, which are not in `sums`.
     plain: PlainSums,
     sums: HoldSums,
-    times: Option<Box<FirstPass>>,
 }
 
 impl Summing<'_> {
     fn hold(&mut self, hold: &Hold) {
-        if !self.rows.selects(hold) {
+        if !self.rows.selection.selects_hold(hold) {
             return;
         }
         self.trust.hold(hold);
@@ -191,88 +177,63 @@ impl Summing<'_> {
         if !is_credited && !matches!(hold.state, HoldState::CutByLoss | HoldState::OpenAtEnd) {
             return;
         }
-        let (extra, trace) = (self.extra, self.trace);
-        let OfRow { plain, sums, times } = self.row(hold);
-        if hold.is_plain() {
-            plain.add(hold);
-            if extra != Some(Extra::All) {
-                return;
-            }
-        } else if is_credited {
-            sums.add(hold);
-        } else {
-            return sums.add_unfinished(hold);
+        let row = self.row(hold);
+        let RowSums { plain, sums } = self.found.at(row);
+        match is_credited {
+            true if hold.is_plain() => plain.add(hold),
+            true => sums.add(hold),
+            false => return sums.add_unfinished(hold),
         }
-        match extra {
-            None => {}
-            Some(Extra::Spent) => times.get_or_insert_default().add_spent(hold),
-            Some(Extra::All) => times.get_or_insert_default().add(trace, hold),
-        }
+        self.times.iter_mut().for_each(|times| times.add(row, hold));
     }
 
-    /// Returns the row of an interval.
+    /// Returns the index of the row of an interval.
     #[inline]
-    fn row(&mut self, subject: impl Into<Subject>) -> &mut OfRow {
-        if self.rows.by == By::Lock {
-            return self.found.of(RowKey::Lock(subject.into().lock));
-        }
+    fn row(&mut self, subject: impl Into<Subject>) -> u32 {
         let subject = subject.into();
+        if self.rows.by == By::Lock {
+            return self.found.index(RowKey::Lock(subject.lock));
+        }
         let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
-        let at = known.unwrap_or_else(|| self.index(subject));
-        self.found.at(at)
+        known.unwrap_or_else(|| self.new_row(subject))
     }
 
-    fn index(&mut self, subject: Subject) -> u32 {
+    fn new_row(&mut self, subject: Subject) -> u32 {
         let at = self.found.index(self.rows.key(subject));
         if let Some(by_pair) = &mut self.by_pair {
             by_pair.set(subject.lock, subject.stack, at);
         }
         at
     }
+
+    #[inline]
+    fn sums(&mut self, subject: impl Into<Subject>) -> &mut RowSums {
+        let at = self.row(subject);
+        self.found.at(at)
+    }
 }
 
 impl Sink for Summing<'_> {
     #[inline]
     fn needs(&self) -> Needs {
-        Needs::columns(if self.extra.is_some() { Columns::States } else { Columns::Times })
+        Needs::columns(self.columns)
     }
 
     #[inline]
     fn push(&mut self, item: Item<'_>) {
         match item {
-            Item::Hold(hold) if self.takes_all && hold.is_plain() => self.row(hold).plain.add(hold),
+            Item::Hold(hold) if self.takes_all && hold.is_plain() => self.sums(hold).plain.add(hold),
             Item::Hold(hold) => self.hold(hold),
             Item::Wait(wait) if self.rows.selection.selects_wait(wait) => {
                 self.trust.wait(wait);
                 if wait.outcome != Outcome::Acquired {
-                    self.row(wait).sums.add_wait(wait);
+                    self.sums(wait).sums.add_wait(wait);
                 }
             }
             Item::TryFailed(failure) if self.rows.selection.selects_try_failure(failure) => {
-                self.row(failure).sums.try_failed += 1;
+                self.sums(failure).sums.try_failed += 1;
             }
             _ => {}
-        }
-    }
-}
-
-/// Counts the times of the same holds once more.
-struct Again<'a> {
-    rows: Rows<'a>,
-    times: SecondPass<'a>,
-}
-
-impl Sink for Again<'_> {
-    fn needs(&self) -> Needs {
-        Needs::columns(Columns::States)
-    }
-
-    fn push(&mut self, item: Item<'_>) {
-        if let Item::Hold(hold) = item
-            && self.rows.selects(hold)
-            && hold.is_credited()
-        {
-            self.times.add(self.rows.key(hold), hold);
         }
     }
 }

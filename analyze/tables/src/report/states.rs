@@ -4,17 +4,15 @@
 
 use std::hash::Hash;
 
-use polars::prelude::{Expr, LazyFrame, col, lit};
+use polars::prelude::{LazyFrame, PolarsResult, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
-use super::{
-    columns::HolderStates,
-    reading::{Reading, Rows},
-};
+use super::Row;
 use crate::{
-    frame::{Sums as _, failed, masked, sums},
+    frame::{Lines, Sums as _, known, sums},
     key::RowKey,
+    rank::duration,
     row_ids::RowIds,
 };
 use intervals::{
@@ -22,121 +20,98 @@ use intervals::{
     input::Input,
     items::{Caused, Hold, HoldId, Item, Payer, Sink},
 };
-use output::error::AnalyzeError;
+use output::{Column, error::AnalyzeError};
 
 sums! {
     /// Waiting time by state, in the order of the states.
     pub struct StateSums {
-        caused_lock: Sum,
-        caused_idle: Sum,
-        caused_preempted: Sum,
-        caused_uninterruptible: Sum,
-        caused_stopped: Sum,
-        caused_asleep: Sum,
-        caused_ready: Sum,
-        caused_running: Sum,
-        caused_unknown: Sum,
+        caused_lock_ns: Sum,
+        caused_idle_ns: Sum,
+        caused_preempted_ns: Sum,
+        caused_uninterruptible_ns: Sum,
+        caused_stopped_ns: Sum,
+        caused_asleep_ns: Sum,
+        caused_ready_ns: Sum,
+        caused_running_ns: Sum,
+        caused_unknown_ns: Sum,
     }
 }
 
 /// The waiting time of the holds of each row of one trace.
 pub type StatesByRow = FxHashMap<RowKey, StateSums>;
 
-/// Returns the columns of the rows: 0 where no task waited for a hold of the row, null where holds are not measured.
-pub(super) fn filled() -> Vec<Expr> {
-    let filled = |(name, _): &(&str, _)| {
-        masked(col(*name).fill_null(lit(0)), col("wait_caused").is_not_null()).alias(*name)
-    };
-    StateSums::FIELDS.iter().map(filled).collect()
+/// The words of the columns, in the order of the states, and their sentences.
+pub const STATES: [(&str, &str); 9] = [
+    ("caused_lock", "The part of `wait_caused` in which the holder waited for another lock."),
+    ("caused_idle", "The part in which it waited for a condition variable, semaphore or barrier."),
+    ("caused_preempted", "The part in which it was preempted: runnable, but another task had its CPU."),
+    (
+        "caused_uninterruptible",
+        "The part in which it slept uninterruptibly: mostly disk I/O and page faults.",
+    ),
+    ("caused_stopped", "The part in which a signal or a debugger had stopped it."),
+    ("caused_asleep", "The part in which it slept in any other way."),
+    ("caused_ready", "The part in which it was woken and waited for a CPU."),
+    ("caused_running", "The part in which it ran."),
+    (
+        "caused_unknown",
+        "The part in which its state is unknown: off-CPU time was not recorded, or it has no later event.",
+    ),
+];
+
+/// Declares the columns, which add up to `wait_caused`.
+pub(super) fn columns() -> Vec<Column<Row>> {
+    STATES.map(|(word, doc)| duration(word, doc).sum()).into()
 }
 
-/// Reads every trace again and returns the waiting time of the holds of each row of each.
-pub(super) fn read(reading: Reading, inputs: &[Input<'_>]) -> Result<Vec<StatesByRow>, AnalyzeError> {
-    inputs.iter().map(|input| by_state(input, Rows::new(input, reading))).collect()
-}
-
-/// Returns the columns by row, from those of the rows of each trace.
-pub(super) fn columns(found: Vec<StatesByRow>, ids: &RowIds) -> Result<LazyFrame, AnalyzeError> {
-    let mut rows: FxHashMap<i64, StateSums> = FxHashMap::default();
+/// Adds the columns to the rows: 0 where no task waited for a hold of the row, null where holds are not measured.
+pub(super) fn join(rows: LazyFrame, found: Vec<StatesByRow>, ids: &RowIds) -> PolarsResult<LazyFrame> {
+    let mut lines = Lines::new(["row"]);
     for (trace, found) in found.into_iter().enumerate() {
         let ids = ids.of_trace(trace);
         for (key, sums) in found {
             if let Some(row) = ids.get(&key) {
-                rows.entry(*row).or_default().merge(&sums);
+                lines.push([*row], &sums);
             }
         }
     }
-    let columns = |(row, sums): (i64, StateSums)| {
-        let states = HolderStates {
-            caused_lock_ns: Some(sums.caused_lock),
-            caused_idle_ns: Some(sums.caused_idle),
-            caused_preempted_ns: Some(sums.caused_preempted),
-            caused_uninterruptible_ns: Some(sums.caused_uninterruptible),
-            caused_stopped_ns: Some(sums.caused_stopped),
-            caused_asleep_ns: Some(sums.caused_asleep),
-            caused_ready_ns: Some(sums.caused_ready),
-            caused_running_ns: Some(sums.caused_running),
-            caused_unknown_ns: Some(sums.caused_unknown),
-        };
-        (row, states)
-    };
-    HolderStates::frame(rows.into_iter().map(columns)).map_err(failed)
+    let filled =
+        StateSums::FIELDS.iter().map(|(name, _)| known(col(*name).fill_null(lit(0)), col("measured")));
+    let rows = rows.left_join(lines.merge()?, col("row"), col("row"));
+    Ok(rows.with_columns(filled.collect::<Vec<_>>()))
 }
 
 /// Reads a trace again and returns the waiting time of the holds of each row.
-pub fn by_state<R: HoldRows>(
+pub fn read<K: Copy + Eq + Hash>(
     input: &Input<'_>,
-    rows: R,
-) -> Result<FxHashMap<R::Key, StateSums>, AnalyzeError> {
-    let (holds, _) = causes::of_all_waits(input, HoldStates::new(rows))?;
-    Ok(holds.found)
-}
-
-/// The rows that count holds.
-pub trait HoldRows {
-    /// The key of a row.
-    type Key: Copy + Eq + Hash;
-
-    /// Returns the row that counts a hold, if one does.
-    fn row(&mut self, hold: &Hold) -> Option<Self::Key>;
-}
-
-impl<K: Copy + Eq + Hash, F: FnMut(&Hold) -> Option<K>> HoldRows for F {
-    type Key = K;
-
-    fn row(&mut self, hold: &Hold) -> Option<K> {
-        self(hold)
-    }
-}
-
-impl HoldRows for Rows<'_> {
-    type Key = RowKey;
-
-    fn row(&mut self, hold: &Hold) -> Option<RowKey> {
-        (self.selects(hold) && hold.is_credited()).then(|| self.key(hold))
-    }
+    states: HoldStates<'_, K>,
+) -> Result<FxHashMap<K, StateSums>, AnalyzeError> {
+    let (states, _) = causes::of_all_waits(input, states)?;
+    Ok(states.found)
 }
 
 type ByHold<T> = FxHashMap<(LockId, HoldId), T>;
 
 /// Adds the waiting time of each hold to its row, if a row counts the hold.
-pub struct HoldStates<R: HoldRows> {
-    rows: R,
+pub struct HoldStates<'a, K> {
+    /// Returns the row that counts a hold.
+    row: Box<dyn Fn(&Hold) -> Option<K> + 'a>,
     open: ByHold<StateSums>,
     /// Holds of which not all time is known: their row, if one counts them, and the missing time.
-    ended: ByHold<(Option<R::Key>, i64)>,
+    ended: ByHold<(Option<K>, i64)>,
     /// The waiting time of the holds of each row.
-    pub found: FxHashMap<R::Key, StateSums>,
+    pub found: FxHashMap<K, StateSums>,
 }
 
-impl<R: HoldRows> HoldStates<R> {
-    pub(super) fn new(rows: R) -> Self {
+impl<'a, K: Copy + Eq + Hash> HoldStates<'a, K> {
+    /// Returns a receiver that adds holds to the rows that `row` returns.
+    pub fn new(row: impl Fn(&Hold) -> Option<K> + 'a) -> Self {
         let (open, ended, found) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
-        Self { rows, open, ended, found }
+        Self { row: Box::new(row), open, ended, found }
     }
 }
 
-impl<R: HoldRows> Sink for HoldStates<R> {
+impl<K: Copy + Eq + Hash> Sink for HoldStates<'_, K> {
     fn push(&mut self, item: Item<'_>) {
         match item {
             Item::Caused(caused) => self.caused(caused),
@@ -146,7 +121,7 @@ impl<R: HoldRows> Sink for HoldStates<R> {
     }
 }
 
-impl<R: HoldRows> HoldStates<R> {
+impl<K: Copy + Eq + Hash> HoldStates<'_, K> {
     fn caused(&mut self, caused: &Caused) {
         let (Payer::Hold(hold), Some(state)) = (caused.payer, caused.state) else { return };
         let key = (caused.lock, hold);
@@ -172,7 +147,7 @@ impl<R: HoldRows> HoldStates<R> {
         }
         let id = HoldId { task: hold.task, start_ns: hold.start_ns, stack: hold.stack, mode: hold.mode };
         let key = (hold.lock, id);
-        let row = self.rows.row(hold);
+        let row = (self.row)(hold);
         let sums = self.open.remove(&key).unwrap_or_default();
         let known_ns = (0..StateSums::FIELDS.len()).map(|field| sums.get(field)).sum();
         if let Some(row) = row {

@@ -13,7 +13,7 @@ use crate::{
     by_pair::ByPair,
     frame::{Sums as _, sums},
     key::Subject,
-    report::{HoldSums, StateSums, by_state},
+    report::{HoldStates, HoldSums, StateSums, read_states},
     spans::{LastPeriod, Periods},
 };
 use intervals::{
@@ -108,11 +108,11 @@ pub(super) fn states(input: &Input<'_>, periods: Periods, aligns: &Aligns) -> Re
     if !input.has_holder_states()? {
         return Ok(None);
     }
-    let row = |hold: &Hold| {
+    let row = move |hold: &Hold| {
         let counts = input.selection.selects_hold(hold) && hold.is_credited();
         counts.then(|| (periods.number(hold.end_ns), LocalKey::of(hold, &input.names, aligns)))
     };
-    by_state(input, row).map(Some)
+    read_states(input, HoldStates::new(row)).map(Some)
 }
 
 /// The sums of one reader.

@@ -231,9 +231,8 @@ pub(super) fn fact_columns() -> Vec<Column<FactRow>> {
         ),
     ];
     columns.extend(maxima.map(|column| column.merge(Merge::Max)));
-    columns.extend(StateSums::FIELDS.iter().enumerate().map(|(at, (word, _))| {
-        // The report describes the same columns.
-        let doc = word.parse().map_or("", report::Column::doc).trim();
+    // The report has the same columns.
+    columns.extend(report::STATES.into_iter().enumerate().map(|(at, (word, doc))| {
         let get = move |row: &FactRow| row.held(|_| 0).and(row.states.as_ref()).map(|states| states.get(at));
         Of::duration(word, get, doc).sum()
     }));

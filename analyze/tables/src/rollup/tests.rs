@@ -16,7 +16,7 @@ use crate::{
     report, testing, timeline as timeline_table,
 };
 use intervals::{Filter, engine::histories};
-use output::{Cell, Column, Merge};
+use output::{Cell, Column, Merge, Role, Visibility};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
 
@@ -208,17 +208,18 @@ proptest! {
         // The report: each key if none is cut off, and the totals in any case.
         let of_report = report::Options { by: By::Site, filter: filter.clone(), allow_loss: true, ..report::Options::default() };
         let report = report::report(traces, &of_report).unwrap();
-        let shared: Vec<report::Column> = report::Column::ALL.iter().copied()
-            .filter(|column| facts.iter().any(|fact| fact.merge.is_some() && fact.is_called(column.as_str())) && !["spin", "blocked", "runq"].contains(&column.as_str()))
+        let shared: Vec<_> = report::columns(By::Site, false).into_iter()
+            .filter(|column| column.visibility != Visibility::OnRequest && column.role == Role::Value)
+            .filter(|column| facts.iter().any(|fact| fact.merge.is_some() && fact.is_called(column.word())))
             .collect();
         prop_assert!(shared.len() >= 11, "{shared:?}");
         for column in shared {
-            let word = column.as_str();
+            let (word, name) = (column.word(), &*column.field.name);
             if keys.is_none() {
                 for row in &report.rows {
                     let of_key = rollup.facts.iter().filter(|fact| fact.key.site.as_ref() == Some(&row.key));
-                    let (found, expected) = (merged(&facts, word, of_key), row.get(column));
-                    if row.get(report::Column::Count) == Some(0) {
+                    let (found, expected) = (merged(&facts, word, of_key), row.get(name));
+                    if row["count"] == 0 {
                         // A row of what is in no sum: nothing was measured, and the report shows 0 for it.
                         prop_assert_eq!(found.unwrap_or(0), expected.unwrap_or(0), "{} of {:?}", word, row.key);
                     } else {
@@ -226,7 +227,7 @@ proptest! {
                     }
                 }
             }
-            let total = report.totals.get(column);
+            let total = report.totals.get(name);
             prop_assert_eq!(merged(&facts, word, rollup.facts.iter()).unwrap_or(0), total.unwrap_or(0), "{}", word);
         }
 

@@ -9,14 +9,14 @@ use std::{
 
 use polars::{
     frame::DataFrame,
-    prelude::{IntoLazy, PolarsResult, SortMultipleOptions, col, lit},
+    prelude::{IntoLazy, PolarsResult, SortMultipleOptions, col},
 };
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::filling::{CellSums, KeySums};
 use crate::{
-    frame::{Lines, lines, masked, merged, values},
+    frame::{Lines, known, lines, merged, values},
     key::{By, Key},
     key_columns,
     rank::{OrderBy, Ranked, rank},
@@ -150,7 +150,7 @@ pub(super) fn rank_series(
     name: impl Fn([i64; 1]) -> NamedRow,
 ) -> PolarsResult<Ranking> {
     // Where holds are recorded and there is none, the time is 0; where they are not, it is null.
-    let measured = || masked(col("hold_ns"), col("measured").gt(lit(0)));
+    let measured = || known(col("hold_ns"), col("measured"));
     let cells = cells
         .merge()?
         .inner_join(sums.merge()?, col("row"), col("row"))

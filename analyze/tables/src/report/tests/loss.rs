@@ -1,6 +1,6 @@
 //! Tests of reports on traces that lost events: the trust block, the warning and the refusal.
 
-use super::super::{Column, Options};
+use super::super::Options;
 use super::{by, report, written};
 use crate::{
     key::By,
@@ -57,8 +57,8 @@ fn what_lost_too_much_is_not_ranked_unless_that_is_asked_for() {
         assert!(words.contains(part), "no '{part}' in: {words}");
     }
     let report = report(&lost.trace, &by(By::Lock)).unwrap();
-    assert_eq!((report.rows[0].columns.count, report.rows[0].cut_by_loss), (2, 1));
-    let shown = written(&report, Format::Text, &[Column::Count], None);
+    assert_eq!((report.rows[0]["count"], report.rows[0]["cut_by_loss"]), (2, 1));
+    let shown = written(&report, Format::Text, &["count"], None);
     assert!(shown.starts_with("warning: 40.0 % of the events are missing (the ring was full"), "{shown}");
     assert!(shown.contains("    2  ! #0 m (pthread_mutex)"), "{shown}");
 }
