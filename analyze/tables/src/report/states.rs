@@ -90,12 +90,14 @@ pub fn read<K: Copy + Eq + Hash>(
     Ok(states.found)
 }
 
+/// Returns the row that counts a hold.
+type RowOf<'a, K> = Box<dyn Fn(&Hold) -> Option<K> + 'a>;
+
 type ByHold<T> = FxHashMap<(LockId, HoldId), T>;
 
 /// Adds the waiting time of each hold to its row, if a row counts the hold.
 pub struct HoldStates<'a, K> {
-    /// Returns the row that counts a hold.
-    row: Box<dyn Fn(&Hold) -> Option<K> + 'a>,
+    row: RowOf<'a, K>,
     open: ByHold<StateSums>,
     /// Holds of which not all time is known: their row, if one counts them, and the missing time.
     ended: ByHold<(Option<K>, i64)>,
