@@ -16,7 +16,7 @@ use trace_format::{LockId, Trace};
 
 use crate::{
     Table,
-    frame::{Lines, failed, masked, sums},
+    frame::{Lines, failed, known, sums},
     key::{By, Key, RowKey},
     key_columns,
     rank::{self, Rows, count, duration, order_by},
@@ -137,10 +137,9 @@ pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, Ana
         add_lines(&mut lines, (at, input), &sums, &waited, has_spans);
     }
     let frame = lines.frame().and_then(|frame| {
-        let least = if has_spans { 0 } else { i64::MAX };
-        let of_spans = |column: &str| masked(col(column), col("spans").gt_eq(lit(least)));
+        let of_spans = |column: &str| known(col(column), (col("spans") + lit(1)) * lit(i64::from(has_spans)));
         let at_most = (col("held_ns") + col("handoff_ns")).alias("at_most_ns");
-        let rank = masked(col("rank"), col("rank").gt(lit(0)));
+        let rank = known(col("rank"), col("rank"));
         let columns = [at_most, rank, of_spans("spans"), of_spans("p50_ns"), of_spans("p99_ns")];
         frame.lazy().with_columns(columns).collect()
     });
