@@ -19,6 +19,7 @@
 
 #![warn(missing_docs)]
 
+mod charges;
 pub mod export;
 pub mod metrics;
 pub mod page;

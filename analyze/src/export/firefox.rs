@@ -7,17 +7,16 @@
 //!
 //! Source: <https://github.com/firefox-devtools/profiler/tree/main/docs-developer>.
 
-use std::{cmp::Reverse, collections::BinaryHeap, io::Write};
+use std::cmp::Reverse;
+
+use trace_format::Trace;
 
 use super::{
-    run::{Exporter, ONE_CLOCK},
+    options::Options,
+    read::{ONE_CLOCK, Out, Written, open_one, read},
     stacks::Stacks,
 };
-use intervals::{
-    input::Input,
-    input::trust::Trust,
-    items::{Hold, Item, Wait},
-};
+use intervals::items::{Hold, Item, Needs, Wait};
 use output::{error::AnalyzeError, units};
 
 mod markers;
@@ -29,112 +28,67 @@ mod weights;
 /// The most waits, and holds, unless another number is given.
 const LIMIT: usize = 50_000;
 
-/// Keeps the longest waits and holds and writes the profile.
-pub(super) struct Firefox<'w> {
-    waits: Longest<Wait>,
-    holds: Longest<Hold>,
-    out: &'w mut (dyn Write + Send),
-}
-
-impl<'w> Firefox<'w> {
-    pub(super) fn new(limit: Option<usize>, out: &'w mut (dyn Write + Send)) -> Self {
-        let limit = limit.unwrap_or(LIMIT);
-        Self { waits: Longest::new(limit), holds: Longest::new(limit), out }
-    }
-}
-
-impl Exporter for Firefox<'_> {
-    const ONE_TRACE: Option<&'static str> = Some(ONE_CLOCK);
-
-    fn push(&mut self, item: Item<'_>, _: &Input<'_>, is_selected: bool) {
-        match item {
-            Item::Hold(hold) if is_selected => {
-                self.holds.add(hold.end_ns.saturating_sub(hold.start_ns), *hold);
-            }
-            Item::Wait(wait) if is_selected => self.waits.add(wait.wait_ns, *wait),
-            _ => {}
-        }
-    }
-
-    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        let stacks = Stacks::read(input.trace)?;
-        let mut profile = profile::Builder::new(input, &stacks);
-        self.waits.in_order().into_iter().for_each(|wait| profile.wait(wait));
-        self.holds.in_order().into_iter().for_each(|hold| profile.hold(hold));
-        profile.write(self.out)
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        let items = self.waits.kept.len() + self.holds.kept.len();
-        let notes = self.waits.note("waits").into_iter().chain(self.holds.note("holds"));
-        Ok((items as u64, notes.collect()))
-    }
+/// Writes the profile of the trace.
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let input = open_one(traces, options, ONE_CLOCK)?;
+    let limit = options.limit.unwrap_or(LIMIT);
+    let (mut waits, mut holds) = (Longest::<Wait>::new(limit), Longest::<Hold>::new(limit));
+    let trust = read(&input, Needs::default(), true, |item, is_selected| match item {
+        Item::Hold(hold) if is_selected => holds.add(hold.end_ns.saturating_sub(hold.start_ns), *hold),
+        Item::Wait(wait) if is_selected => waits.add(wait.wait_ns, *wait),
+        _ => {}
+    })?;
+    let (waits, waits_left) = waits.finish("waits");
+    let (holds, holds_left) = holds.finish("holds");
+    let stacks = Stacks::read(input.trace)?;
+    let mut profile = profile::Builder::new(&input, &stacks);
+    waits.iter().for_each(|wait| profile.wait(wait));
+    holds.iter().for_each(|hold| profile.hold(hold));
+    profile.write(out)?;
+    let notes = waits_left.into_iter().chain(holds_left).collect();
+    Ok(Written::new(waits.len() + holds.len(), [trust], notes))
 }
 
 /// The longest intervals so far.
 struct Longest<T> {
     limit: usize,
-    /// The shortest on top.
-    kept: BinaryHeap<Reverse<Ranked<T>>>,
-    seen: u64,
+    /// Lengths in ns, numbers in the order of ends, and intervals.
+    kept: Vec<(i64, usize, T)>,
+    seen: usize,
 }
 
 impl<T> Longest<T> {
     fn new(limit: usize) -> Self {
-        Self { limit, kept: BinaryHeap::new(), seen: 0 }
+        Self { limit, kept: Vec::new(), seen: 0 }
     }
 
     fn add(&mut self, ns: i64, interval: T) {
+        self.kept.push((ns, self.seen, interval));
         self.seen += 1;
-        self.kept.push(Reverse(Ranked { rank: (ns, Reverse(self.seen)), interval }));
-        if self.kept.len() > self.limit {
-            self.kept.pop();
+        // Twice the number, so that thinning costs a step per interval.
+        if self.kept.len() > self.limit.saturating_mul(2) {
+            self.thin();
         }
     }
 
-    /// Returns the intervals in the order in which they ended.
-    fn in_order(&self) -> Vec<&T> {
-        let mut all: Vec<&Ranked<T>> = self.kept.iter().map(|Reverse(ranked)| ranked).collect();
-        all.sort_by_key(|ranked| Reverse(ranked.rank.1));
-        all.into_iter().map(|ranked| &ranked.interval).collect()
+    /// Removes the shortest; of equal ones, those that ended last.
+    fn thin(&mut self) {
+        self.kept.sort_unstable_by_key(|(ns, number, _)| (Reverse(*ns), *number));
+        self.kept.truncate(self.limit);
     }
 
-    /// Returns a note if some were left out.
-    fn note(&self, what: &str) -> Option<String> {
+    /// Returns the intervals in the order in which they ended, and a note if some were left out.
+    fn finish(mut self, what: &str) -> (Vec<T>, Option<String>) {
+        self.thin();
+        self.kept.sort_unstable_by_key(|(_, number, _)| *number);
         let kept = self.kept.len();
-        (self.seen > kept as u64).then(|| {
+        let note = (self.seen > kept).then(|| {
             format!(
                 "only the longest {} of {} {what} are written, to fit into a browser; -n sets the number, filters choose among them",
                 units::count(kept),
                 units::count(self.seen)
             )
-        })
-    }
-}
-
-/// An interval with its rank: its length, then its number, of which the earlier one ranks higher.
-#[derive(Debug)]
-struct Ranked<T> {
-    rank: (i64, Reverse<u64>),
-    interval: T,
-}
-
-impl<T> PartialEq for Ranked<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl<T> Eq for Ranked<T> {}
-
-impl<T> PartialOrd for Ranked<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Ranked<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.rank.cmp(&other.rank)
+        });
+        (self.kept.into_iter().map(|(.., interval)| interval).collect(), note)
     }
 }

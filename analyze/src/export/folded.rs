@@ -5,28 +5,31 @@
 //! one the lock. With [`Of::Combined`] the waiter's stack is followed by `--` and, leaf first, by the stack of the holder that was
 //! charged: offwaketime writes a waiter and its waker like this, and `--color=chain` paints it.
 
-use std::{borrow::Cow, collections::BTreeMap, io::Write};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, LockId, StackId, TaskId};
+use trace_format::{Event, EventKind, StackId, Trace};
 
 use super::{
-    charges::{Charges, Payee},
     locktrace,
     options::{Of, Options, Unit},
-    run::Exporter,
-    stacks::{Stacks, is_kernel},
+    read::{Out, Written, open, read, read_events},
+    stacks::{self, StackKey, Stacks},
 };
+use crate::charges::{Charges, Payee, add};
 use intervals::{
-    input::names::{Names, UNKNOWN, printable},
+    input::Input,
+    input::names::{self, Names, UNKNOWN, printable},
     input::trust::Trust,
-    input::{Input, names},
     items::{Hold, HoldState, Item, Needs, Wait},
 };
 use output::error::AnalyzeError;
 
 #[cfg(test)]
 mod tests;
+
+/// The stacks of one line, and the sum of their weights.
+type Sums = FxHashMap<StackKey<Option<StackId>>, i64>;
 
 impl Of {
     /// Whether weights are numbers of things, not times.
@@ -40,7 +43,7 @@ impl Of {
     }
 
     /// Returns what an event weighs.
-    fn weight(self, event: &Event) -> i64 {
+    fn weight_of_event(self, event: &Event) -> i64 {
         match self {
             Self::Wakes => i64::from(event.kind == EventKind::Wake),
             Self::Errors => match event.kind {
@@ -52,192 +55,109 @@ impl Of {
             _ => 0,
         }
     }
-}
 
-/// Adds up stacks and writes lines; `COMBINED` if weights are of [`Of::Combined`].
-pub(super) struct Folded<'w, const COMBINED: bool> {
-    of: Of,
-    unit: Unit,
-    out: &'w mut (dyn Write + Send),
-    charges: Charges,
-    /// Sums of the trace that is being read.
-    sums: FxHashMap<Key, i64>,
-    /// Lines of all traces without their weights, and the weights in ns or numbers.
-    lines: BTreeMap<String, i64>,
-}
-
-/// The content of one line, as ids of one trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    comm: Option<u32>,
-    stack: Option<StackId>,
-    class: Option<u32>,
-    kernel: bool,
-    holder: Option<Holder>,
-}
-
-/// The holder that is charged, as far as a line shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Holder {
-    Hold { comm: Option<u32>, stack: Option<StackId> },
-    Owner { comm: Option<u32> },
-    Handoff,
-    Gap,
-    Unknown,
-}
-
-impl<'w, const COMBINED: bool> Folded<'w, COMBINED> {
-    pub(super) fn new(options: &Options, out: &'w mut (dyn Write + Send)) -> Self {
-        let (charges, sums, lines) = (Charges::default(), FxHashMap::default(), BTreeMap::new());
-        let Options { of, unit, .. } = *options;
-        Self { of, unit, out, charges, sums, lines }
-    }
-
-    fn add(
-        &mut self,
-        (lock, task): (LockId, TaskId),
-        stack: Option<StackId>,
-        payee: Option<Payee>,
-        ns: i64,
-        names: &Names,
-    ) {
-        let comm = |task| names.comm_number(task);
-        let holder = payee.map(|payee| match payee {
-            Payee::Hold { task, stack } => Holder::Hold { comm: comm(task), stack },
-            Payee::Owner { task } => Holder::Owner { comm: comm(task) },
-            Payee::Handoff => Holder::Handoff,
-            Payee::Gap => Holder::Gap,
-            Payee::Unknown => Holder::Unknown,
-        });
-        let (class, kernel) = (names.class_number(lock), is_kernel(names, lock));
-        let key = Key { comm: comm(task), stack, class, kernel, holder };
-        let sum = self.sums.entry(key).or_default();
-        *sum = sum.saturating_add(ns);
-    }
-}
-
-impl<const COMBINED: bool> Exporter for Folded<'_, COMBINED> {
-    const RANKS: bool = true;
-
-    fn needs(&self) -> Needs {
-        Needs { shares: COMBINED, rows: self.of.is_of_events(), ..Needs::default() }
-    }
-
-    fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool) {
-        if COMBINED {
-            self.charges.push(item);
+    /// Returns what a hold weighs.
+    fn weight_of_hold(self, hold: &Hold) -> i64 {
+        match self {
+            // The length of a lone acquisition is not known.
+            Self::Hold if hold.state != HoldState::AcquisitionOnly => {
+                hold.end_ns.saturating_sub(hold.start_ns)
+            }
+            Self::WaitCaused => hold.wait_caused_ns,
+            Self::Count if hold.is_credited() => hold.acquisitions,
+            _ => 0,
         }
+    }
+
+    /// Returns what a wait weighs, other than as [`Of::Combined`].
+    fn weight_of_wait(self, wait: &Wait) -> i64 {
+        match self {
+            Self::Wait => wait.wait_ns,
+            Self::Blocked => wait.blocked_ns.unwrap_or(0),
+            _ => 0,
+        }
+    }
+}
+
+/// Writes a line for each stack that has a weight.
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let (mut lines, mut trusts) = (BTreeMap::<String, i64>::new(), Vec::new());
+    for input in &open(traces, &options.filter)? {
+        let mut sums = Sums::default();
+        trusts.push(add_up(input, options, &mut sums)?);
+        let stacks = Stacks::read(input.trace)?;
+        for (key, sum) in sums {
+            add(lines.entry(line(&key, &input.names, &stacks)).or_default(), sum);
+        }
+    }
+    let mut written = 0;
+    for (line, sum) in &lines {
+        let weight = match options.unit {
+            // Rounded to the nearest, so that the sum of many lines stays right.
+            Unit::Us if !options.of.is_count() => sum / 1_000 + i64::from(sum % 1_000 >= 500),
+            Unit::Us | Unit::Ns => *sum,
+        };
+        if weight != 0 {
+            writeln!(out, "{line} {weight}").map_err(AnalyzeError::Write)?;
+            written += 1;
+        }
+    }
+    out.flush().map_err(AnalyzeError::Write)?;
+    let left_out = match lines.len() - written {
+        0 => None,
+        1 => Some("1 stack of less than half a microsecond is".to_owned()),
+        n => Some(format!("{n} stacks of less than half a microsecond are")),
+    };
+    let notes = left_out.map(|stacks| format!("{stacks} left out; --unit ns shows all"));
+    Ok(Written::new(written, trusts, notes.into_iter().collect()))
+}
+
+/// Adds up the weights of a trace by stack.
+fn add_up(input: &Input<'_>, options: &Options, sums: &mut Sums) -> Result<Trust, AnalyzeError> {
+    let (of, names) = (options.of, &input.names);
+    let mut add = |subject, stack, holder, weight: i64| {
+        if weight > 0 {
+            add(sums.entry(StackKey::new(names, subject, stack, holder)).or_default(), weight);
+        }
+    };
+    if of.is_of_events() {
+        return read_events(input, options.allow_loss, |event| {
+            if let (Some(lock), Some(task)) = (event.lock, event.task) {
+                add((lock, task), event.stack, None, of.weight_of_event(event));
+            }
+        });
+    }
+    let mut charges = Charges::default();
+    let needs = Needs { shares: of == Of::Combined, ..Needs::default() };
+    read(input, needs, options.allow_loss, |item, is_selected| {
+        let parts = if needs.shares { charges.push(item) } else { Vec::new() };
         match item {
-            Item::Row(row) => self.event(&row.to_event(), input),
-            Item::Hold(hold) if is_selected => self.hold(hold, input),
-            Item::Wait(wait) if is_selected => self.wait(wait, input),
+            Item::Hold(hold) if is_selected => {
+                add((hold.lock, hold.task), hold.stack, None, of.weight_of_hold(hold));
+            }
+            Item::Wait(wait) if is_selected => {
+                let subject = (wait.lock, wait.task);
+                add(subject, wait.stack, None, of.weight_of_wait(wait));
+                parts.into_iter().for_each(|(payee, ns)| add(subject, wait.stack, Some(payee), ns));
+            }
             _ => {}
         }
-    }
-
-    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        let stacks = Stacks::read(input.trace)?;
-        for (key, ns) in self.sums.drain() {
-            let sum = self.lines.entry(line(&key, &input.names, &stacks)).or_default();
-            *sum = sum.saturating_add(ns);
-        }
-        Ok(())
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        let (mut written, mut too_short) = (0, 0);
-        for (line, ns) in &self.lines {
-            let weight = if self.of.is_count() { *ns } else { weight(*ns, self.unit) };
-            match weight {
-                0 => too_short += 1,
-                weight => {
-                    writeln!(self.out, "{line} {weight}").map_err(AnalyzeError::Write)?;
-                    written += 1;
-                }
-            }
-        }
-        self.out.flush().map_err(AnalyzeError::Write)?;
-        let mut notes = Vec::new();
-        if too_short > 0 && self.unit == Unit::Us {
-            let (stacks, are) = if too_short == 1 { ("stack", "is") } else { ("stacks", "are") };
-            notes.push(format!(
-                "{too_short} {stacks} of less than half a microsecond {are} left out; --unit ns shows all"
-            ));
-        }
-        Ok((written, notes))
-    }
+    })
 }
 
-impl<const COMBINED: bool> Folded<'_, COMBINED> {
-    fn event(&mut self, event: &Event, input: &Input<'_>) {
-        if let (Some(lock), Some(task)) = (event.lock, event.task)
-            && let weight @ 1.. = self.of.weight(event)
-        {
-            self.add((lock, task), event.stack, None, weight, &input.names);
-        }
-    }
-
-    fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
-        let ns = match self.of {
-            // The length of a lone acquisition is not known.
-            Of::Hold if hold.state != HoldState::AcquisitionOnly => hold.end_ns.saturating_sub(hold.start_ns),
-            Of::WaitCaused => hold.wait_caused_ns,
-            Of::Count if hold.is_credited() => hold.acquisitions,
-            _ => return,
-        };
-        if ns > 0 {
-            self.add((hold.lock, hold.task), hold.stack, None, ns, &input.names);
-        }
-    }
-
-    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
-        let (of, names) = ((wait.lock, wait.task), &input.names);
-        if COMBINED {
-            let shares = std::mem::take(&mut self.charges.ended);
-            for (payee, ns) in shares.into_iter().filter(|(_, ns)| *ns > 0) {
-                self.add(of, wait.stack, Some(payee), ns, names);
-            }
-        } else {
-            let ns = match self.of {
-                Of::Wait => wait.wait_ns,
-                Of::Blocked => wait.blocked_ns.unwrap_or(0),
-                _ => 0,
-            };
-            if ns > 0 {
-                self.add(of, wait.stack, None, ns, names);
-            }
-        }
-    }
-}
-
-fn weight(ns: i64, unit: Unit) -> i64 {
-    match unit {
-        Unit::Ns => ns,
-        // Rounded to the nearest, so that the sum of many lines stays right.
-        Unit::Us => ns / 1_000 + i64::from(ns % 1_000 >= 500),
-    }
-}
-
-fn line(key: &Key, names: &Names, stacks: &Stacks) -> String {
-    let comm = |number: Option<u32>| number.and_then(|n| names.comm_of_number(n)).unwrap_or(UNKNOWN);
-    let lock =
-        key.class.and_then(|class| names.class(class)).map_or(Cow::Borrowed(UNKNOWN), |c| c.label().into());
-    let mut frames = vec![frame(comm(key.comm))];
-    frames.extend(stacks.frames(key.stack, key.kernel).rev().map(|f| frame(&names::function(f))));
-    frames.push(frame(&lock));
+fn line(key: &StackKey<Option<StackId>>, names: &Names, stacks: &Stacks) -> String {
+    let functions = |stack| stacks.frames(stack, key.kernel).map(|of| frame(&names::function(of)));
+    let mut frames = vec![frame(key.comm(names))];
+    frames.extend(functions(key.stack).rev());
+    frames.push(frame(&key.lock(names)));
     if let Some(holder) = key.holder {
         frames.push("--".to_owned());
         match holder {
-            Holder::Hold { comm: holder, stack } => {
-                frames.extend(stacks.frames(stack, key.kernel).map(|f| frame(&names::function(f))));
-                frames.push(frame(comm(holder)));
-            }
-            Holder::Owner { comm: owner } => {
-                frames.extend(["[the owner by the lock word]".to_owned(), frame(comm(owner))]);
-            }
-            Holder::Handoff => frames.push("[hand-off]".to_owned()),
-            Holder::Gap => frames.push("[no recorded hold]".to_owned()),
-            Holder::Unknown => frames.push("[holder not recorded]".to_owned()),
+            Payee::Hold(stack, _) => frames.extend(functions(stack)),
+            other => frames.push(format!("[{}]", other.words())),
+        }
+        if let Payee::Hold(_, task) | Payee::Owner(task) = holder {
+            frames.push(frame(stacks::comm(names, task)));
         }
     }
     frames.join(";")

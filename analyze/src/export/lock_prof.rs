@@ -5,11 +5,14 @@
 //! FreeBSD does not print in the table. Values that were not recorded are 0, because the format has no other word; a note reports
 //! that, too.
 
-use std::io::Write;
+use std::collections::BTreeSet;
 
-use trace_format::LockKind;
+use trace_format::{LockKind, Trace};
 
-use super::run::{Request, Written, failed_attempts};
+use super::{
+    options::Options,
+    read::{Out, Written, failed_attempts},
+};
 use output::error::AnalyzeError;
 use tables::{
     key,
@@ -17,14 +20,10 @@ use tables::{
     report::{self, lockprof},
 };
 
-pub(super) fn write(request: Request<'_>, out: &mut (dyn Write + Send)) -> Result<Written, AnalyzeError> {
-    let asked = report::Options {
-        by: By::Site,
-        filter: request.filter.clone(),
-        allow_loss: request.allow_loss,
-        ..report::Options::default()
-    };
-    let mut report = report::report(request.traces, &asked)?;
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let Options { filter, allow_loss, .. } = options.clone();
+    let asked = report::Options { by: By::Site, filter, allow_loss, ..report::Options::default() };
+    let mut report = report::report(traces, &asked)?;
     // FreeBSD's profiler has no trace of an attempt that did not lead to an acquisition.
     report.rows.retain(|row| row["count"] > 0);
     lockprof::write(&report, out)?;
@@ -37,15 +36,11 @@ pub(super) fn write(request: Request<'_>, out: &mut (dyn Write + Send)) -> Resul
 
 /// Returns a note that names the kinds of lock whose holds were not measured.
 fn unmeasured(report: &report::Report) -> Vec<String> {
-    let mut kinds: Vec<LockKind> = Vec::new();
-    for row in &report.rows {
-        if let (None, key::Key::Site { kind: Some(kind), .. }) = (row.get("total_ns"), &row.key)
-            && !kinds.contains(kind)
-        {
-            kinds.push(*kind);
-        }
-    }
-    kinds.sort_unstable();
+    let unmeasured = |row: &report::Row| match (row.get("total_ns"), &row.key) {
+        (None, key::Key::Site { kind, .. }) => *kind,
+        _ => None,
+    };
+    let kinds: BTreeSet<LockKind> = report.rows.iter().filter_map(unmeasured).collect();
     let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     if words.is_empty() {
         return Vec::new();

@@ -6,21 +6,17 @@
 //! sleeping and run-queue times of a call; they are the same if the call slept once. Notes report what the original shows and the
 //! trace does not hold.
 
-use std::{
-    fmt,
-    io::{self, Write},
-};
+use std::{fmt, io};
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, Frame, LockKind, StackId, Trace};
+use trace_format::{Event, EventKind, Frame, LockKind, Stack, StackId, Trace};
 
-use super::run::Exporter;
-use intervals::{
-    input::Input,
-    input::names::Names,
-    input::trust::Trust,
-    items::{Item, Needs},
+use super::{
+    options::Options,
+    read::{Out, Written, open_one, read_events},
 };
+use crate::charges::add;
+use intervals::{input::names::Names, input::trust::Trust};
 use output::{error::AnalyzeError, safe};
 
 #[cfg(test)]
@@ -29,73 +25,61 @@ mod tests;
 /// The first line of the table.
 const HEADER: &str = "pid,tid,addr,blocked_us,sys_us,max_blocked_us,max_sys_us,wait_count,blocked_count,wake_count,errors,stack";
 
-/// Adds up calls and writes the table or the histograms.
-pub(super) struct Locktrace<'w> {
-    calls: Calls,
-    writes_histograms: bool,
-    out: &'w mut (dyn Write + Send),
+/// Writes the table of the trace.
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let (calls, trust) = calls(traces, options)?;
+    let (mut rows, missing) = calls.rows();
+    // The rest of the key only makes the order of equal rows definite.
+    rows.sort_by(|a, b| {
+        let busiest = (b.pid, b.blocked_us).cmp(&(a.pid, a.blocked_us));
+        busiest.then_with(|| (a.tid, a.addr, &a.stack).cmp(&(b.tid, b.addr, &b.stack)))
+    });
+    write_rows(&rows, out).map_err(AnalyzeError::Write)?;
+    let mut notes = calls.notes();
+    notes.push(format!("Total records: {}", calls.sums.len()));
+    if missing > 0 {
+        notes.push(format!("WARNING: {missing} stack traces could not be displayed."));
+    }
+    Ok(Written::new(rows.len(), [trust], notes))
 }
 
-impl<'w> Locktrace<'w> {
-    pub(super) fn new(writes_histograms: bool, out: &'w mut (dyn Write + Send)) -> Self {
-        Self { calls: Calls::default(), writes_histograms, out }
-    }
+/// Writes the histograms of locktrace: how long the calls of each futex and process slept, in powers of two.
+///
+/// The lines look as locktrace prints them with bcc's `print_log2_hist` (`src/python/bcc/table.py`). The bounds are the times; the
+/// original prints half of each time.
+///
+/// # Errors
+///
+/// Several traces are given, the trace cannot be read or holds no futex calls, or `out` fails.
+pub fn write_histograms(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<(), AnalyzeError> {
+    let (Calls { slots, .. }, _) = calls(traces, options)?;
+    let mut sections: Vec<((u64, i32), Vec<u64>)> = slots.into_iter().collect();
+    sections.sort_unstable_by_key(|((address, pid), _)| (*pid, *address));
+    let mut write = |at: usize, (address, pid): (u64, i32), slots: &[u64]| {
+        write!(out, "{}PID {pid}, LOCK {address:#x}", if at > 0 { "\n" } else { "" })?;
+        histogram(slots, out)
+    };
+    let mut sections = sections.iter().enumerate();
+    sections.try_for_each(|(at, (futex, slots))| write(at, *futex, slots)).map_err(AnalyzeError::Write)
 }
 
-impl Exporter for Locktrace<'_> {
-    const RANKS: bool = true;
-    const ONE_TRACE: Option<&'static str> = Some("a futex is an address of one process in one trace");
-
-    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        (self.calls.stacks, self.calls.stack_of) = user_stacks(input.trace)?;
-        Ok(())
+/// Reads the calls of the trace. An error if it holds waits, but no futex calls.
+fn calls(traces: &[Trace], options: &Options) -> Result<(Calls, Trust), AnalyzeError> {
+    let input = open_one(traces, options, "a futex is an address of one process in one trace")?;
+    let mut calls = Calls::new(input.trace.stacks()?);
+    let trust = read_events(&input, options.allow_loss, |event| calls.add(event, &input.names))?;
+    let api_waits = calls.api_waits;
+    if calls.futex_calls > 0 || api_waits == 0 {
+        return Ok((calls, trust));
     }
-
-    fn needs(&self) -> Needs {
-        Needs { rows: true, ..Needs::default() }
-    }
-
-    fn push(&mut self, item: Item<'_>, input: &Input<'_>, _: bool) {
-        if let Item::Row(row) = item {
-            self.calls.add(&row.to_event(), &input.names);
-        }
-    }
-
-    /// Checks that the trace holds futex calls.
-    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        let Calls { futex_calls, api_waits, .. } = self.calls;
-        if futex_calls > 0 || api_waits == 0 {
-            return Ok(());
-        }
-        Err(AnalyzeError::Lacks {
-            path: input.trace.paths().events.clone(),
-            what: format!("the trace has no futex calls, but {api_waits} waits for locks of the C library"),
-            advice: "record with --locks futex",
-        })
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        if self.writes_histograms {
-            write_histograms(&self.calls.slots, self.out).map_err(AnalyzeError::Write)?;
-            return Ok((self.calls.slots.len() as u64, Vec::new()));
-        }
-        let (mut rows, missing) = self.calls.rows();
-        // The rest of the key only makes the order of equal rows definite.
-        rows.sort_by(|a, b| {
-            let busiest = (b.pid, b.blocked_us).cmp(&(a.pid, a.blocked_us));
-            busiest.then_with(|| (a.tid, a.addr, &a.stack).cmp(&(b.tid, b.addr, &b.stack)))
-        });
-        write_rows(&rows, self.out).map_err(AnalyzeError::Write)?;
-        let mut notes = self.calls.notes();
-        notes.push(format!("Total records: {}", self.calls.sums.len()));
-        if missing > 0 {
-            notes.push(format!("WARNING: {missing} stack traces could not be displayed."));
-        }
-        Ok((rows.len() as u64, notes))
-    }
+    Err(AnalyzeError::Lacks {
+        path: input.trace.paths().events.clone(),
+        what: format!("the trace has no futex calls, but {api_waits} waits for locks of the C library"),
+        advice: "record with --locks futex",
+    })
 }
 
-fn write_rows(rows: &[Row], out: &mut (dyn Write + Send)) -> io::Result<()> {
+fn write_rows(rows: &[Row], out: Out<'_>) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
     rows.iter().try_for_each(|row| writeln!(out, "{row}"))
 }
@@ -158,19 +142,12 @@ enum Time {
     Unknown,
 }
 
-/// The key of a row: address, thread, process, stack.
-type Key = (u64, i32, i32, Stack);
+/// The key of a row: address, thread, process, and the index of the user stack.
+type Key = (u64, i32, i32, usize);
 
-/// The user stack of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Stack {
-    /// No stack was recorded.
-    Missing,
-    /// The index among the distinct user stacks.
-    Known(usize),
-    /// The trace does not hold the stack.
-    Lost,
-}
+/// The index of the user stack of a call without a stack, and of a call whose stack the trace does not hold.
+const NO_STACK: usize = 0;
+const LOST_STACK: usize = 1;
 
 /// The calls of a trace, added up.
 #[derive(Debug, Default)]
@@ -180,8 +157,8 @@ struct Calls {
     slots: FxHashMap<(u64, i32), Vec<u64>>,
     /// By process: the name of the first of its threads that completed a call.
     comms: FxHashMap<i32, Option<String>>,
-    /// The distinct user stacks, root first.
-    stacks: Vec<String>,
+    /// The distinct user stacks, root first; `None` for a lost one.
+    stacks: Vec<Option<String>>,
     /// By stack id: the index of the user stack.
     stack_of: Vec<usize>,
     futex_calls: u64,
@@ -192,6 +169,24 @@ struct Calls {
 }
 
 impl Calls {
+    fn new(all: Vec<Stack>) -> Self {
+        let mut stacks = vec![Some(String::new()), None];
+        let mut known: FxHashMap<Vec<Frame>, usize> = FxHashMap::default();
+        let user_stack = |stack: Stack| {
+            let user: Vec<Frame> = stack.frames.into_iter().filter(|frame| !frame.kernel).collect();
+            *known.entry(user).or_insert_with_key(|frames| {
+                let symbol = |frame: &Frame| match &frame.symbol {
+                    Some(symbol) => safe::folded(symbol).into_owned(),
+                    None => "[unknown]".to_owned(),
+                };
+                stacks.push(Some(frames.iter().rev().map(symbol).collect::<Vec<_>>().join(";")));
+                stacks.len() - 1
+            })
+        };
+        let stack_of = all.into_iter().map(user_stack).collect();
+        Self { stacks, stack_of, ..Self::default() }
+    }
+
     /// Adds the call that this event ends, if it ends one.
     fn add(&mut self, event: &Event, names: &Names) {
         let (Some(lock), Some(task)) = (event.lock.and_then(|lock| names.lock(lock)), event.task) else {
@@ -209,13 +204,8 @@ impl Calls {
         self.untimed += u64::from(call.time == Time::Unknown && call.waits);
         self.untimed_wakes += u64::from(call.time == Time::Unknown && call.wakes);
         self.comms.entry(task.pid).or_insert_with(|| task.comm.clone());
-        let stack = match event.stack {
-            None => Stack::Missing,
-            Some(StackId(id)) => usize::try_from(id)
-                .ok()
-                .and_then(|at| self.stack_of.get(at))
-                .map_or(Stack::Lost, |number| Stack::Known(*number)),
-        };
+        let known = |StackId(id)| usize::try_from(id).ok().and_then(|at| self.stack_of.get(at)).copied();
+        let stack = event.stack.map_or(NO_STACK, |stack| known(stack).unwrap_or(LOST_STACK));
         let address = lock.address.unwrap_or(0);
         let row = self.sums.entry((address, task.tid, task.pid, stack)).or_default();
         if let Some(blocked_us) = row.add(&call) {
@@ -232,20 +222,16 @@ impl Calls {
         let mut missing = 0;
         for ((addr, tid, pid, stack), sums) in &self.sums {
             let comm = self.comms.get(pid).and_then(Option::as_deref).unwrap_or("[unknown]");
-            let mut line = safe::folded(&safe::cell(comm)).into_owned();
-            match stack {
-                Stack::Missing => {}
-                Stack::Known(number) if self.stacks[*number].is_empty() => {}
-                Stack::Known(number) => {
-                    line.push(';');
-                    line.push_str(&self.stacks[*number]);
-                }
-                Stack::Lost => {
+            let comm = safe::folded(&safe::cell(comm)).into_owned();
+            let stack = match self.stacks[*stack].as_deref() {
+                None => {
                     missing += 1;
                     continue;
                 }
-            }
-            rows.push(Row { pid: *pid, tid: *tid, addr: *addr, stack: line, ..sums.clone() });
+                Some("") => comm,
+                Some(stack) => format!("{comm};{stack}"),
+            };
+            rows.push(Row { pid: *pid, tid: *tid, addr: *addr, stack, ..sums.clone() });
         }
         (rows, missing)
     }
@@ -280,8 +266,8 @@ impl Row {
                 (blocked_us, (all_ns.max(0) / 1000).saturating_sub(blocked_us).max(0))
             }
         };
-        self.blocked_us = self.blocked_us.saturating_add(blocked_us);
-        self.sys_us = self.sys_us.saturating_add(sys_us);
+        add(&mut self.blocked_us, blocked_us);
+        add(&mut self.sys_us, sys_us);
         self.max_blocked_us = self.max_blocked_us.max(blocked_us);
         self.max_sys_us = self.max_sys_us.max(sys_us);
         self.wait_count += i64::from(call.waits);
@@ -325,44 +311,8 @@ fn futex_call(event: &Event) -> Option<Call> {
     }
 }
 
-/// Returns the distinct user stacks as text, and for each stack of the trace the index of its user part.
-fn user_stacks(trace: &Trace) -> Result<(Vec<String>, Vec<usize>), AnalyzeError> {
-    let mut distinct = Vec::new();
-    let mut known: FxHashMap<Vec<Frame>, usize> = FxHashMap::default();
-    let numbers = trace.stacks()?.into_iter().map(|stack| {
-        let user: Vec<Frame> = stack.frames.into_iter().filter(|frame| !frame.kernel).collect();
-        *known.entry(user).or_insert_with_key(|frames| {
-            let symbol = |frame: &Frame| match &frame.symbol {
-                Some(symbol) => safe::folded(symbol).into_owned(),
-                None => "[unknown]".to_owned(),
-            };
-            distinct.push(frames.iter().rev().map(symbol).collect::<Vec<_>>().join(";"));
-            distinct.len() - 1
-        })
-    });
-    let numbers = numbers.collect();
-    Ok((distinct, numbers))
-}
-
-/// Writes a histogram for each futex and process: how long its calls slept, in powers of two.
-///
-/// The lines look as locktrace prints them with bcc's `print_log2_hist` (`src/python/bcc/table.py`). The bounds are the times; the
-/// original prints half of each time.
-fn write_histograms(slots: &FxHashMap<(u64, i32), Vec<u64>>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-    let mut sections: Vec<(&(u64, i32), &Vec<u64>)> = slots.iter().collect();
-    sections.sort_unstable_by_key(|((address, pid), _)| (*pid, *address));
-    for (at, ((address, pid), slots)) in sections.iter().enumerate() {
-        if at > 0 {
-            writeln!(out)?;
-        }
-        write!(out, "PID {pid}, LOCK {address:#x}")?;
-        histogram(slots, out)?;
-    }
-    Ok(())
-}
-
 /// Writes the rows of one futex. `slots[i]` is the number of times from `2^i` µs, `slots[0]` from 0.
-fn histogram(slots: &[u64], out: &mut (dyn Write + Send)) -> io::Result<()> {
+fn histogram(slots: &[u64], out: Out<'_>) -> io::Result<()> {
     let Some(last) = slots.iter().rposition(|count| *count > 0) else { return Ok(()) };
     let most = slots.iter().copied().max().unwrap_or(0);
     let (pad, head, digits, stars) = if last < 32 { (5, 19, 10, 40) } else { (15, 29, 20, 20) };

@@ -3,64 +3,40 @@
 //! Holds and waits go in, the text of [`metrics`](crate::metrics) comes out. The locks that were waited for longest have series of their
 //! own, the rest of each kind is one series.
 
-use std::io::Write;
+use trace_format::Trace;
 
-use super::run::Exporter;
-use crate::metrics::{DEFAULT_SERIES, Events, Fill, Named, Series, Syntax, Tally, causes, write};
-use intervals::{
-    input::Input,
-    input::trust::Trust,
-    items::{Item, Sink as _},
+use super::{
+    options::{Format, Options},
+    read::{Out, Written, open, read},
 };
+use crate::metrics::{self, DEFAULT_SERIES, Events, Fill, Named, Series, Syntax, Tally, causes};
+use intervals::items::{Needs, Sink as _};
 use output::error::AnalyzeError;
 
-/// Adds up traces.
-pub(super) struct Metrics<'w> {
-    series: usize,
-    syntax: Syntax,
-    out: &'w mut (dyn Write + Send),
-    tally: Tally,
-    sums: Named,
-    events: Events,
-}
-
-impl<'w> Metrics<'w> {
-    pub(super) fn new(series: Option<usize>, syntax: Syntax, out: &'w mut (dyn Write + Send)) -> Self {
-        Self {
-            series: series.unwrap_or(DEFAULT_SERIES),
-            syntax,
-            out,
-            tally: Tally::default(),
-            sums: Named::default(),
-            events: Events::default(),
-        }
-    }
-}
-
-impl Exporter for Metrics<'_> {
-    fn push(&mut self, item: Item<'_>, _: &Input<'_>, is_selected: bool) {
-        if is_selected {
-            self.tally.push(item);
-        }
-    }
-
-    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        for (key, sums) in self.tally.take_named(&input.names, i64::MAX) {
-            self.sums.entry(key).or_default().merge(&sums);
+/// Writes the sums of the traces.
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let (mut sums, mut events, mut trusts) = (Named::default(), Events::default(), Vec::new());
+    for input in &open(traces, &options.filter)? {
+        let mut tally = Tally::default();
+        trusts.push(read(input, Needs::default(), true, |item, is_selected| {
+            if is_selected {
+                tally.push(item);
+            }
+        })?);
+        for (key, more) in tally.take_named(&input.names, i64::MAX) {
+            sums.entry(key).or_default().merge(&more);
         }
         let info = input.trace.info();
-        self.events.recorded += info.events;
-        for (all, (cause, n)) in self.events.lost.iter_mut().zip(causes(&info.loss)) {
+        events.recorded += info.events;
+        for (all, (cause, n)) in events.lost.iter_mut().zip(causes(&info.loss)) {
             *all = (cause, all.1 + n);
         }
-        Ok(())
     }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        let mut series = Series::new(self.series);
-        let locks = self.sums.len() as u64;
-        series.add(self.sums, Fill::All);
-        write(&series, &self.events, self.syntax, self.out)?;
-        Ok((locks, Vec::new()))
-    }
+    let written = Written::new(sums.len(), trusts, Vec::new());
+    let mut series = Series::new(options.limit.unwrap_or(DEFAULT_SERIES));
+    series.add(sums, Fill::All);
+    let is_open = options.format == Format::Openmetrics;
+    let syntax = if is_open { Syntax::OpenMetrics } else { Syntax::Prometheus };
+    metrics::write(&series, &events, syntax, out)?;
+    Ok(written)
 }

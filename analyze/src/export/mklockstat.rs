@@ -10,22 +10,18 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashSet},
-    io::Write,
 };
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, Frame, LockId, LockKind, StackId, TaskId};
+use trace_format::{Event, EventKind, Frame, LockId, LockKind, StackId, TaskId, Trace};
 
 use super::{
-    run::{Exporter, failed_attempts},
-    stream::Stream,
+    options::Options,
+    read::{Out, Written, failed_attempts, open_one, read_events},
+    stacks::Stacks,
 };
-use intervals::{
-    input::Input,
-    input::names::Names,
-    input::trust::Trust,
-    items::{Item, Needs},
-};
+use crate::charges::add;
+use intervals::input::names::Names;
 use output::{error::AnalyzeError, safe};
 
 #[cfg(test)]
@@ -45,13 +41,55 @@ struct Period {
     stack: Option<StackId>,
 }
 
+/// Sums by the start of a period and subject.
+type Sums = FxHashMap<(i64, Subject), Period>;
+
+/// Writes the lines of the trace.
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let why = "its periods are of one clock and its stacks have the ids of one trace";
+    let input = open_one(traces, options, why)?;
+    let names = &input.names;
+    let mut periods = Periods::default();
+    let trust = read_events(&input, true, |event| periods.add(event, options, names))?;
+    let notes = periods.notes();
+    let mut sums: Vec<((i64, Subject), Period)> = periods.sums.into_iter().collect();
+    sums.sort_unstable_by_key(|&((start_ns, (task, lock)), _)| {
+        let tid = names.task(task).map(|task| task.tid);
+        let address = names.lock(lock).and_then(|lock| lock.address);
+        (start_ns, tid, address, task, lock)
+    });
+    let stacks = Stacks::read(input.trace)?;
+    let mut text = String::new();
+    // The stacks whose `t` line was written.
+    let mut known: HashSet<Option<StackId>> = HashSet::new();
+    for ((start_ns, (task, lock)), period) in &sums {
+        // Both exist: the acquisition was found by them.
+        let (Some(task), Some(lock)) = (names.task(*task), names.lock(*lock)) else { continue };
+        let Period { waited_ns, acquisitions, stack } = *period;
+        let id = stack.map_or(-1, |stack| stack.0);
+        if known.insert(stack) {
+            let frames = stacks.all_frames(stack);
+            text.push_str(&format!("t,{id}"));
+            frames.iter().for_each(|frame| text.push_str(&format!(",{}", quoted(&name(frame)))));
+            text.push_str(if frames.is_empty() { ",[Stack Trace Not Obtained]\n" } else { "\n" });
+        }
+        let comm = task.comm.as_deref().unwrap_or("[unknown]").replace([',', '"', '\r', '\n'], "_");
+        let (comm, pid, tid) = (safe::cell(&comm), task.pid, task.tid);
+        let (address, kind) = (lock.address.unwrap_or(0), type_of(lock.kind).unwrap_or_default());
+        text.push_str(&format!(
+            "s,{comm},P{pid}_T{tid},{kind},{address:#04x},{start_ns},{waited_ns},{acquisitions},{id}\n"
+        ));
+        out.write_all(text.as_bytes()).map_err(AnalyzeError::Write)?;
+        text.clear();
+    }
+    out.flush().map_err(AnalyzeError::Write)?;
+    Ok(Written::new(sums.len(), [trust], notes))
+}
+
 /// All periods.
 #[derive(Debug, Default)]
 struct Periods {
-    period_ns: i64,
-    with_monitors: bool,
-    /// By start and subject.
-    sums: FxHashMap<(i64, Subject), Period>,
+    sums: Sums,
     first_stacks: FxHashMap<Subject, Option<StackId>>,
     /// Acquisitions of locks for which the format has no type, by kind.
     untyped: BTreeMap<&'static str, u64>,
@@ -65,7 +103,7 @@ struct Periods {
 
 impl Periods {
     /// Adds the acquisition of this event, if it is one that the format shows.
-    fn add(&mut self, event: &Event, names: &Names) {
+    fn add(&mut self, event: &Event, options: &Options, names: &Names) {
         self.abandoned += i64::from(event.kind == EventKind::Abandon);
         self.try_failed += i64::from(event.kind == EventKind::TryFail);
         let (EventKind::Acquire, Some(lock), Some(task)) = (event.kind, event.lock, event.task) else {
@@ -76,16 +114,16 @@ impl Periods {
             *self.untyped.entry(row.kind.as_str()).or_default() += 1;
             return;
         }
-        if !self.with_monitors && MONITORS.contains(&task_row.comm.as_deref().unwrap_or_default()) {
+        if !options.with_monitors && MONITORS.contains(&task_row.comm.as_deref().unwrap_or_default()) {
             return;
         }
         self.unknown += u64::from(event.wait_ns.is_none());
         let subject = (task, lock);
         let stack = *self.first_stacks.entry(subject).or_insert(event.stack);
-        let start_ns = event.ts_ns.saturating_sub(event.ts_ns.rem_euclid(self.period_ns.max(1)));
+        let start_ns = event.ts_ns.saturating_sub(event.ts_ns.rem_euclid(options.period_ns.max(1)));
         let new = Period { stack, ..Period::default() };
         let period = self.sums.entry((start_ns, subject)).or_insert(new);
-        period.waited_ns = period.waited_ns.saturating_add(event.wait_ns.unwrap_or(0).max(0));
+        add(&mut period.waited_ns, event.wait_ns.unwrap_or(0).max(0));
         period.acquisitions += 1;
     }
 
@@ -125,102 +163,6 @@ const fn type_of(kind: LockKind) -> Option<&'static str> {
         | LockKind::CondVar
         | LockKind::Barrier
         | LockKind::Thread => None,
-    }
-}
-
-/// Reads acquisitions and writes lines.
-pub(super) struct Lines<'w> {
-    periods: Periods,
-    stacks: Vec<Vec<Frame>>,
-    /// The stacks whose `t` line was written.
-    written_stacks: HashSet<Option<StackId>>,
-    written: u64,
-    out: Stream<'w>,
-}
-
-impl<'w> Lines<'w> {
-    pub(super) fn new(period_ns: i64, with_monitors: bool, out: &'w mut (dyn Write + Send)) -> Self {
-        Self {
-            periods: Periods { period_ns, with_monitors, ..Periods::default() },
-            stacks: Vec::new(),
-            written_stacks: HashSet::new(),
-            written: 0,
-            out: Stream::new(out),
-        }
-    }
-
-    fn write(&mut self, start_ns: i64, (task, lock): Subject, period: &Period, names: &Names) {
-        // Both exist: the acquisition was found by them.
-        let (Some(task), Some(lock)) = (names.task(task), names.lock(lock)) else { return };
-        let stack_id = period.stack.map_or(-1, |stack| stack.0);
-        if self.written_stacks.insert(period.stack) {
-            self.write_stack(stack_id, period.stack);
-        }
-        let comm = task.comm.as_deref().unwrap_or("[unknown]").replace([',', '"', '\r', '\n'], "_");
-        let (address, kind) = (lock.address.unwrap_or(0), type_of(lock.kind).unwrap_or_default());
-        let Period { waited_ns, acquisitions, .. } = *period;
-        self.written += 1;
-        let line = format!(
-            "s,{},P{}_T{},{kind},{address:#04x},{start_ns},{waited_ns},{acquisitions},{stack_id}\n",
-            safe::cell(&comm),
-            task.pid,
-            task.tid
-        );
-        self.out.write(line.as_bytes());
-    }
-
-    fn write_stack(&mut self, id: i32, stack: Option<StackId>) {
-        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
-        let mut line = format!("t,{id}");
-        match at.and_then(|at| self.stacks.get(at)) {
-            Some(frames) if !frames.is_empty() => {
-                for frame in frames {
-                    line.push(',');
-                    line.push_str(&quoted(&name(frame)));
-                }
-            }
-            _ => line.push_str(",[Stack Trace Not Obtained]"),
-        }
-        line.push('\n');
-        self.out.write(line.as_bytes());
-    }
-}
-
-impl Exporter for Lines<'_> {
-    const ONE_TRACE: Option<&'static str> =
-        Some("its periods are of one clock and its stacks have the ids of one trace");
-
-    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        self.stacks = input.trace.stacks()?.into_iter().map(|stack| stack.frames).collect();
-        Ok(())
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { rows: true, ..Needs::default() }
-    }
-
-    fn push(&mut self, item: Item<'_>, input: &Input<'_>, _: bool) {
-        if let Item::Row(row) = item {
-            self.periods.add(&row.to_event(), &input.names);
-        }
-    }
-
-    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        let names = &input.names;
-        let order = |&(task, lock): &Subject| {
-            let tid = names.task(task).map(|task| task.tid);
-            let address = names.lock(lock).and_then(|lock| lock.address);
-            (tid, address, task, lock)
-        };
-        let mut sums: Vec<((i64, Subject), Period)> = self.periods.sums.drain().collect();
-        sums.sort_unstable_by_key(|((start_ns, subject), _)| (*start_ns, order(subject)));
-        sums.iter().for_each(|((start_ns, subject), period)| self.write(*start_ns, *subject, period, names));
-        Ok(())
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        self.out.finish()?;
-        Ok((self.written, self.periods.notes()))
     }
 }
 

@@ -1,44 +1,35 @@
 //! Writes traces in the formats of other tools and of viewers.
 //!
-//! Traces and [`Options`] go in, bytes come out. Each format is a module with one `Exporter`, and says which tool defines the
-//! format. Facts that a format cannot express are left out and reported in [`Written`], never invented.
-
-use std::io::Write;
+//! Traces and [`Options`] enter, bytes leave. Each format is a module with a function `write`, and says which tool defines the format.
+//! Facts that a format cannot express are left out and reported in [`Written`], never invented.
 
 use trace_format::Trace;
 
-use crate::metrics::Syntax;
 use output::error::AnalyzeError;
 use tables::intervals;
 
-mod charges;
 #[cfg(test)]
 mod cross_checks;
-pub mod firefox;
-pub mod folded;
-pub mod lock_prof;
-pub mod locktrace;
-pub mod metrics;
-pub mod mklockstat;
-pub mod offwaketime;
+mod firefox;
+mod folded;
+mod lock_prof;
+mod locktrace;
+mod metrics;
+mod mklockstat;
+mod offwaketime;
 mod options;
-pub mod perf_lock;
+mod perf_lock;
 mod perfetto;
 mod pprof;
-mod run;
+mod read;
 mod stacks;
-mod stream;
 #[cfg(test)]
 mod tests;
 
-use folded::Folded;
-use locktrace::Locktrace;
-use offwaketime::OffWakeTime;
-use options::Grammar;
+pub use locktrace::write_histograms as write_locktrace_histograms;
 pub use options::{Aggregate, Format, Of, Options, PERIOD_NS, Space, Unit};
-use perf_lock::PerfLock;
-pub use run::Written;
-use run::{Request, run};
+use read::Out;
+pub use read::Written;
 
 /// Writes the traces in a format.
 ///
@@ -46,68 +37,35 @@ use run::{Request, run};
 ///
 /// A trace cannot be read, holds no events or lost too much, the filter selects nothing, a trace lacks what the format needs, the
 /// format takes one trace only, or `out` fails.
-pub fn write(
-    traces: &[Trace],
-    options: &Options,
-    out: &mut (dyn Write + Send),
-) -> Result<Written, AnalyzeError> {
-    let request = options.request(traces);
+pub fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     match options.format {
-        Format::Csv => events(request, output::Format::Csv, out),
-        Format::Jsonl => events(request, output::Format::Json, out),
-        Format::Arrow => events(request, output::Format::Arrow, out),
-        Format::Arrows => events(request, output::Format::Arrows, out),
-        Format::LockProf => lock_prof::write(request, out),
-        Format::Locktrace => run(Locktrace::new(false, out), request),
-        Format::Mklockstat => {
-            run(mklockstat::Lines::new(options.period_ns, options.with_monitors, out), request)
-        }
-        Format::PerfLock => {
-            let filter = &perf_lock::kernel_unless_chosen(&options.filter);
-            run(PerfLock::new(options, out), Request { filter, ..request })
-        }
-        Format::Offwaketime => run(OffWakeTime::new(Grammar::Seed, options, out), request),
-        Format::Offwaketime2 => run(OffWakeTime::new(Grammar::Modern, options, out), request),
-        Format::Folded if options.of == Of::Combined => run(Folded::<true>::new(options, out), request),
-        Format::Folded => run(Folded::<false>::new(options, out), request),
-        Format::Pprof => run(pprof::Pprof::new(out), request),
-        Format::Perfetto => run(perfetto::Perfetto::new(out), request),
-        Format::Firefox => run(firefox::Firefox::new(options.limit, out), request),
-        Format::Openmetrics => run(metrics::Metrics::new(options.limit, Syntax::OpenMetrics, out), request),
-        Format::Prometheus => run(metrics::Metrics::new(options.limit, Syntax::Prometheus, out), request),
-    }
-}
-
-/// Writes the histograms of locktrace: the blocked times of all futexes of a trace.
-///
-/// # Errors
-///
-/// Several traces are given, the trace cannot be read or holds no futex calls, or `out` fails.
-pub fn write_locktrace_histograms(
-    traces: &[Trace],
-    options: &Options,
-    out: &mut (dyn Write + Send),
-) -> Result<(), AnalyzeError> {
-    run(Locktrace::new(true, out), options.request(traces)).map(drop)
-}
-
-impl Options {
-    fn request<'a>(&'a self, traces: &'a [Trace]) -> Request<'a> {
-        Request { format: self.format.as_str(), traces, filter: &self.filter, allow_loss: self.allow_loss }
+        Format::Csv => events(traces, options, output::Format::Csv, out),
+        Format::Jsonl => events(traces, options, output::Format::Json, out),
+        Format::Arrow => events(traces, options, output::Format::Arrow, out),
+        Format::Arrows => events(traces, options, output::Format::Arrows, out),
+        Format::LockProf => lock_prof::write(traces, options, out),
+        Format::Locktrace => locktrace::write(traces, options, out),
+        Format::Mklockstat => mklockstat::write(traces, options, out),
+        Format::PerfLock => perf_lock::write(traces, options, out),
+        Format::Offwaketime | Format::Offwaketime2 => offwaketime::write(traces, options, out),
+        Format::Folded => folded::write(traces, options, out),
+        Format::Pprof => pprof::write(traces, options, out),
+        Format::Perfetto => perfetto::write(traces, options, out),
+        Format::Firefox => firefox::write(traces, options, out),
+        Format::Openmetrics | Format::Prometheus => metrics::write(traces, options, out),
     }
 }
 
 /// Writes events: a table of klock's own.
 fn events(
-    request: Request<'_>,
+    traces: &[Trace],
+    options: &Options,
     format: output::Format,
-    out: &mut (dyn Write + Send),
+    out: Out<'_>,
 ) -> Result<Written, AnalyzeError> {
-    let Request { traces, filter, .. } = request;
-    let filter = filter.clone();
-    let events =
-        intervals::Options { what: intervals::RowKind::Events, filter, ..intervals::Options::default() };
-    let mut rows = output::writer(format, &intervals::fields(events.what, traces.len() > 1), None, out)?;
+    let (what, filter) = (intervals::RowKind::Events, options.filter.clone());
+    let events = intervals::Options { what, filter, ..intervals::Options::default() };
+    let mut rows = output::writer(format, &intervals::fields(what, traces.len() > 1), None, out)?;
     let intervals::Written { rows: items, trust, .. } = intervals::write(traces, &events, &mut *rows)?;
     Ok(Written { items, trust, notes: Vec::new() })
 }

@@ -8,19 +8,20 @@
 //! frame of each of the four stacks is dropped, as offwaketime does, even user frames (bcc #1704). The stacks of klock begin where
 //! the task was, and lose no frame.
 
-use std::{collections::BTreeMap, io::Write};
+use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{Event, EventKind, LockId, StackId, TaskId};
+use trace_format::{EventKind, LockId, StackId, TaskId, Trace};
 
 use super::{
-    options::{Grammar, Options, Space},
-    run::Exporter,
+    options::{Options, Space},
+    read::{Out, Written, open, read, read_events},
+    stacks::Stacks,
 };
 use intervals::{
     input::Input,
     input::trust::Trust,
-    items::{Item, Needs, Outcome, Wait},
+    items::{Item, Needs, Outcome},
 };
 use output::error::AnalyzeError;
 
@@ -30,21 +31,9 @@ mod tests;
 
 use line::{Lines, Side};
 
-/// Adds up off-CPU times and writes lines.
-pub(super) struct OffWakeTime<'a> {
-    grammar: Grammar,
-    options: &'a Options,
-    out: &'a mut (dyn Write + Send),
-    /// Times in µs, of the trace that is being read.
-    times: FxHashMap<Way, u64>,
-    /// By lock: the task that released it last, and the time of that.
-    released: FxHashMap<LockId, (TaskId, i64)>,
-    /// Lines of all traces without their values, and the values.
-    lines: BTreeMap<String, u64>,
-    notes: Vec<String>,
-    /// Whether the trace that is being read has off-CPU times.
-    reads_rows: bool,
-}
+/// The notes on a trace without off-CPU times.
+const NO_OFF_CPU: &str = "the trace has no off-CPU times, so waits for locks are written; record with --off-cpu for all off-CPU times";
+const NO_STATES: &str = "--state selects off-CPU times, and waits for locks have no state: nothing is left";
 
 /// The subject of a sum: a task off-CPU and its waker, as ids of one trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,135 +44,103 @@ struct Way {
     waker_stack: Option<StackId>,
 }
 
-impl<'a> OffWakeTime<'a> {
-    pub(super) fn new(grammar: Grammar, options: &'a Options, out: &'a mut (dyn Write + Send)) -> Self {
-        Self {
-            grammar,
-            options,
-            out,
-            times: FxHashMap::default(),
-            released: FxHashMap::default(),
-            lines: BTreeMap::new(),
-            notes: Vec::new(),
-            reads_rows: false,
-        }
-    }
+/// Times in µs by subject.
+type Times = FxHashMap<Way, u64>;
 
-    fn note(&mut self, note: &str) {
-        if !self.notes.iter().any(|known| known == note) {
-            self.notes.push(note.to_owned());
-        }
+/// Writes a line for each subject.
+pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    let (mut lines, mut trusts) = (BTreeMap::<String, u64>::new(), Vec::new());
+    let mut has_all_off_cpu = true;
+    for input in &open(traces, &options.filter)? {
+        let (mut times, reads_events) = (Times::default(), input.has_off_cpu()?);
+        has_all_off_cpu &= reads_events;
+        let add_up = if reads_events { add_up_off_cpu } else { add_up_waits };
+        trusts.push(add_up(input, options, &mut times)?);
+        add_lines(input, options, &times, &mut lines)?;
     }
-
-    /// Adds a time in whole microseconds, as offwaketime measures it.
-    fn add(&mut self, way: Way, ns: i64) {
-        let us = u64::try_from(ns / 1000).unwrap_or(0);
-        if us > 0 && ns / 1000 <= self.options.max_wait_ns / 1000 {
-            let sum = self.times.entry(way).or_default();
-            *sum = sum.saturating_add(us);
-        }
+    let mut sorted: Vec<(&String, u64)> = lines.iter().map(|(line, us)| (line, *us)).collect();
+    sorted.sort_by_key(|(_, us)| *us);
+    for (line, us) in &sorted {
+        writeln!(out, "{line} {us}").map_err(AnalyzeError::Write)?;
     }
-
-    /// Returns the task whose release ended the wait.
-    fn releaser(&self, wait: &Wait) -> Option<TaskId> {
-        let (task, end_ns) = *self.released.get(&wait.lock)?;
-        let ended_it = wait.outcome == Outcome::Acquired && task != wait.task && end_ns >= wait.start_ns;
-        ended_it.then_some(task)
-    }
+    let notes = [(!has_all_off_cpu, NO_OFF_CPU), (!has_all_off_cpu && !options.states.is_empty(), NO_STATES)];
+    let notes = notes.into_iter().filter(|(is_true, _)| *is_true).map(|(_, note)| note.to_owned());
+    Ok(Written::new(sorted.len(), trusts, notes.collect()))
 }
 
-impl Exporter for OffWakeTime<'_> {
-    const RANKS: bool = true;
-
-    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        self.reads_rows = input.has_off_cpu()?;
-        if self.reads_rows {
-            return Ok(());
-        }
-        self.note("the trace has no off-CPU times, so waits for locks are written; record with --off-cpu for all off-CPU times");
-        if !self.options.states.is_empty() {
-            self.note("--state selects off-CPU times, and waits for locks have no state: nothing is left");
-        }
-        Ok(())
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { rows: self.reads_rows, ..Needs::default() }
-    }
-
-    fn push(&mut self, item: Item<'_>, _: &Input<'_>, is_selected: bool) {
-        match item {
-            Item::Row(row) => self.event(&row.to_event()),
-            Item::Hold(hold) => {
-                let releaser = hold.released_by.unwrap_or(hold.task);
-                self.released.insert(hold.lock, (releaser, hold.end_ns));
-            }
-            Item::Wait(wait) if is_selected => self.wait(wait),
-            _ => {}
-        }
-    }
-
-    fn end(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        let stacks = input.trace.stacks()?;
-        let stack = |id: Option<StackId>| {
-            let at = id.and_then(|id| usize::try_from(id.0).ok());
-            at.and_then(|at| stacks.get(at)).map_or(&[][..], |stack| &stack.frames)
-        };
-        let times = std::mem::take(&mut self.times);
-        let sides = times.keys().flat_map(|way| [(Some(way.task), way.stack), (way.waker, way.waker_stack)]);
-        let programs: FxHashSet<TaskId> = sides
-            .filter(|(_, id)| stack(*id).iter().any(|frame| !frame.kernel))
-            .filter_map(|(task, _)| task)
-            .collect();
-        let is_selected = |task: &TaskId| match self.options.threads {
-            None => true,
-            Some(Space::User) => programs.contains(task),
-            Some(Space::Kernel) => !programs.contains(task),
-        };
-        let marks_missed = input.trace.info().loss.stacks > 0;
-        let lines = Lines { names: &input.names, grammar: self.grammar, options: self.options, marks_missed };
-        for (way, us) in times.iter().filter(|(way, _)| is_selected(&way.task)) {
-            let side = |task: Option<TaskId>, id| {
-                let of_program = task.is_some_and(|task| programs.contains(&task));
-                Side { task, frames: stack(id), of_program }
-            };
-            let line = lines.line(&side(Some(way.task), way.stack), &side(way.waker, way.waker_stack));
-            let sum = self.lines.entry(line).or_default();
-            *sum = sum.saturating_add(*us);
-        }
-        self.released.clear();
-        Ok(())
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        let mut sorted: Vec<(&String, u64)> = self.lines.iter().map(|(line, us)| (line, *us)).collect();
-        sorted.sort_by_key(|(_, us)| *us);
-        for (line, us) in &sorted {
-            writeln!(self.out, "{line} {us}").map_err(AnalyzeError::Write)?;
-        }
-        Ok((sorted.len() as u64, self.notes))
-    }
-}
-
-impl OffWakeTime<'_> {
-    fn event(&mut self, event: &Event) {
-        let states = &self.options.states;
-        let (EventKind::OffCpu, Some(task), Some(ns)) = (event.kind, event.task, event.wait_ns) else {
-            return;
-        };
-        if states.is_empty() || event.state.is_some_and(|state| states.contains(&state)) {
+/// Adds the off-CPU times of a trace.
+fn add_up_off_cpu(input: &Input<'_>, options: &Options, times: &mut Times) -> Result<Trust, AnalyzeError> {
+    let states = &options.states;
+    read_events(input, options.allow_loss, |event| {
+        if let (EventKind::OffCpu, Some(task), Some(ns)) = (event.kind, event.task, event.wait_ns)
+            && (states.is_empty() || event.state.is_some_and(|state| states.contains(&state)))
+        {
             let (waker, waker_stack) = (event.peer_task, event.peer_stack);
-            self.add(Way { task, stack: event.stack, waker, waker_stack }, ns);
+            add(times, Way { task, stack: event.stack, waker, waker_stack }, ns, options);
         }
-    }
+    })
+}
 
-    fn wait(&mut self, wait: &Wait) {
-        let has_ended = matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_));
-        if has_ended && self.options.states.is_empty() {
-            // The releaser stands in where the scheduler names no waker.
-            let waker = wait.waker.or_else(|| self.releaser(wait));
-            let (task, stack, waker_stack) = (wait.task, wait.stack, wait.waker_stack);
-            self.add(Way { task, stack, waker, waker_stack }, wait.wait_ns);
+/// Adds the waits for locks of a trace. The task that released the lock stands in where the scheduler names no waker.
+fn add_up_waits(input: &Input<'_>, options: &Options, times: &mut Times) -> Result<Trust, AnalyzeError> {
+    // By lock: the task that released it last, and the time of that.
+    let mut released: FxHashMap<LockId, (TaskId, i64)> = FxHashMap::default();
+    read(input, Needs::default(), options.allow_loss, |item, is_selected| match item {
+        Item::Hold(hold) => {
+            released.insert(hold.lock, (hold.released_by.unwrap_or(hold.task), hold.end_ns));
         }
+        Item::Wait(wait) if is_selected && options.states.is_empty() => {
+            let releaser = match wait.outcome {
+                Outcome::Acquired => released.get(&wait.lock),
+                Outcome::Abandoned(_) => None,
+                Outcome::OpenAtEnd | Outcome::CutByLoss => return,
+            };
+            let ended_it = |&&(task, end_ns): &&(TaskId, i64)| task != wait.task && end_ns >= wait.start_ns;
+            let waker = wait.waker.or(releaser.filter(ended_it).map(|(task, _)| *task));
+            let (task, stack, waker_stack) = (wait.task, wait.stack, wait.waker_stack);
+            add(times, Way { task, stack, waker, waker_stack }, wait.wait_ns, options);
+        }
+        _ => {}
+    })
+}
+
+/// Adds a time in whole microseconds, as offwaketime measures it.
+fn add(times: &mut Times, way: Way, ns: i64, options: &Options) {
+    let us = u64::try_from(ns / 1000).unwrap_or(0);
+    if us > 0 && ns / 1000 <= options.max_wait_ns / 1000 {
+        let sum = times.entry(way).or_default();
+        *sum = sum.saturating_add(us);
     }
+}
+
+/// Adds the lines of a trace.
+fn add_lines(
+    input: &Input<'_>,
+    options: &Options,
+    times: &Times,
+    lines: &mut BTreeMap<String, u64>,
+) -> Result<(), AnalyzeError> {
+    let stacks = Stacks::read(input.trace)?;
+    let sides = times.keys().flat_map(|way| [(Some(way.task), way.stack), (way.waker, way.waker_stack)]);
+    let programs: FxHashSet<TaskId> = sides
+        .filter(|(_, id)| stacks.all_frames(*id).iter().any(|frame| !frame.kernel))
+        .filter_map(|(task, _)| task)
+        .collect();
+    let is_selected = |task: &TaskId| match options.threads {
+        None => true,
+        Some(Space::User) => programs.contains(task),
+        Some(Space::Kernel) => !programs.contains(task),
+    };
+    let marks_missed = input.trace.info().loss.stacks > 0;
+    let composer = Lines { names: &input.names, options, marks_missed };
+    for (way, us) in times.iter().filter(|(way, _)| is_selected(&way.task)) {
+        let side = |task: Option<TaskId>, id| {
+            let of_program = task.is_some_and(|task| programs.contains(&task));
+            Side { task, frames: stacks.all_frames(id), of_program }
+        };
+        let line = composer.line(&side(Some(way.task), way.stack), &side(way.waker, way.waker_stack));
+        let sum = lines.entry(line).or_default();
+        *sum = sum.saturating_add(*us);
+    }
+    Ok(())
 }

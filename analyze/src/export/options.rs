@@ -165,17 +165,6 @@ choices! {
 }
 
 choices! {
-    /// The version of the format.
-    Grammar, "grammar" {
-        /// The first version (2016): an empty element between the two stacks of a side.
-        #[default]
-        Seed = "seed",
-        /// The version of bcc 0.30: no empty elements, and words for lost stacks.
-        Modern = "modern",
-    }
-}
-
-choices! {
     /// User space or kernel space.
     Space, "space" {
         /// User space.

@@ -15,6 +15,5 @@ mod slices;
 #[cfg(test)]
 pub(super) mod tests;
 mod tracks;
-mod waiting;
 
-pub(super) use slices::Perfetto;
+pub(super) use slices::write;

@@ -5,25 +5,15 @@ use fxprof_processed_profile::{
     StaticSchemaMarkerField, StringHandle,
 };
 
-/// A wait.
+/// A marker of a wait or of a hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WaitMarker {
+pub(super) struct Marker<const IS_WAIT: bool> {
     pub(super) name: StringHandle,
     pub(super) category: CategoryHandle,
-    /// Lock, site, mode, outcome, holder, and the times that the wait consists of.
+    /// Of a wait: lock, site, mode, outcome, holder, and the times that it consists of. Of a hold: lock, site, mode, state.
     pub(super) texts: [StringHandle; 6],
-}
-
-/// A hold.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HoldMarker {
-    pub(super) name: StringHandle,
-    pub(super) category: CategoryHandle,
-    /// Lock, site, mode, state.
-    pub(super) texts: [StringHandle; 4],
-    /// The time that others waited for it, in ms.
-    pub(super) caused_ms: f64,
-    pub(super) max_waiters: f64,
+    /// Of a hold: the time that others waited for it in ms, and the most waiters at a time.
+    pub(super) numbers: [f64; 2],
 }
 
 const fn text(key: &'static str, label: &'static str) -> StaticSchemaMarkerField {
@@ -39,52 +29,33 @@ const fn number(
     StaticSchemaMarkerField { key, label, format, flags: MarkerFieldFlags::empty() }
 }
 
-impl StaticSchemaMarker for WaitMarker {
-    const UNIQUE_MARKER_TYPE_NAME: &'static str = "LockWait";
-    const DESCRIPTION: Option<&'static str> = Some("A thread waited for a lock.");
+const FIELDS_OF_WAIT: &[StaticSchemaMarkerField] = &[
+    text("lock", "Lock"),
+    text("at", "Asked for at"),
+    text("mode", "Mode"),
+    text("outcome", "Outcome"),
+    text("holder", "Held by when it began"),
+    text("spent", "Spent"),
+];
+
+const FIELDS_OF_HOLD: &[StaticSchemaMarkerField] = &[
+    text("lock", "Lock"),
+    text("at", "Acquired at"),
+    text("mode", "Mode"),
+    text("state", "State"),
+    number("caused", "Others waited", MarkerFieldFormat::Duration),
+    number("waiters", "Most at a time", MarkerFieldFormat::Integer),
+];
+
+impl<const IS_WAIT: bool> StaticSchemaMarker for Marker<IS_WAIT> {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = if IS_WAIT { "LockWait" } else { "LockHold" };
+    const DESCRIPTION: Option<&'static str> =
+        Some(if IS_WAIT { "A thread waited for a lock." } else { "A thread had a lock." });
     const CHART_LABEL: Option<&'static str> = Some("{marker.data.lock}");
-    const TOOLTIP_LABEL: Option<&'static str> = Some("wait for {marker.data.lock}");
+    const TOOLTIP_LABEL: Option<&'static str> =
+        Some(if IS_WAIT { "wait for {marker.data.lock}" } else { "hold of {marker.data.lock}" });
     const TABLE_LABEL: Option<&'static str> = Some("{marker.data.lock} at {marker.data.at}");
-    const FIELDS: &'static [StaticSchemaMarkerField] = &[
-        text("lock", "Lock"),
-        text("at", "Asked for at"),
-        text("mode", "Mode"),
-        text("outcome", "Outcome"),
-        text("holder", "Held by when it began"),
-        text("spent", "Spent"),
-    ];
-
-    fn name(&self, _profile: &mut Profile) -> StringHandle {
-        self.name
-    }
-
-    fn category(&self, _profile: &mut Profile) -> CategoryHandle {
-        self.category
-    }
-
-    fn string_field_value(&self, field_index: u32) -> StringHandle {
-        self.texts[field_index as usize]
-    }
-
-    fn number_field_value(&self, _field_index: u32) -> f64 {
-        0.0
-    }
-}
-
-impl StaticSchemaMarker for HoldMarker {
-    const UNIQUE_MARKER_TYPE_NAME: &'static str = "LockHold";
-    const DESCRIPTION: Option<&'static str> = Some("A thread had a lock.");
-    const CHART_LABEL: Option<&'static str> = Some("{marker.data.lock}");
-    const TOOLTIP_LABEL: Option<&'static str> = Some("hold of {marker.data.lock}");
-    const TABLE_LABEL: Option<&'static str> = Some("{marker.data.lock} at {marker.data.at}");
-    const FIELDS: &'static [StaticSchemaMarkerField] = &[
-        text("lock", "Lock"),
-        text("at", "Acquired at"),
-        text("mode", "Mode"),
-        text("state", "State"),
-        number("caused", "Others waited", MarkerFieldFormat::Duration),
-        number("waiters", "Most at a time", MarkerFieldFormat::Integer),
-    ];
+    const FIELDS: &'static [StaticSchemaMarkerField] = if IS_WAIT { FIELDS_OF_WAIT } else { FIELDS_OF_HOLD };
 
     fn name(&self, _profile: &mut Profile) -> StringHandle {
         self.name
@@ -99,6 +70,6 @@ impl StaticSchemaMarker for HoldMarker {
     }
 
     fn number_field_value(&self, field_index: u32) -> f64 {
-        if field_index == 4 { self.caused_ms } else { self.max_waiters }
+        self.numbers[field_index as usize - 4]
     }
 }

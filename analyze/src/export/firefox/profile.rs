@@ -2,8 +2,6 @@
 //!
 //! Waits and holds go in one by one, JSON comes out at the end. Times are since the beginning of the trace.
 
-use std::io::Write;
-
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame as ProfileFrame, FrameFlags, FrameInfo, MarkerTiming,
     ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval, StackHandle, StringHandle, ThreadHandle,
@@ -13,11 +11,11 @@ use rustc_hash::FxHashMap;
 use serde::Serialize as _;
 use trace_format::{LockId, StackId, TaskId};
 
-use super::{
-    markers::{HoldMarker, WaitMarker},
-    weights::Weights,
+use super::{markers::Marker, weights::Weights};
+use crate::export::{
+    read::Out,
+    stacks::{Stacks, class},
 };
-use crate::export::stacks::{Stacks, is_kernel};
 use intervals::{
     engine::{Charge, Hold, HoldState, Outcome, Wait},
     input::names::{Names, UNKNOWN, printable},
@@ -73,18 +71,17 @@ impl<'a> Builder<'a> {
 
     /// Adds a wait: a sample and a marker.
     pub(super) fn wait(&mut self, wait: &Wait) {
+        let names = self.names;
         let thread = self.thread(wait.task);
-        let (from, to) = (self.time(wait.start_ns), self.time(wait.end_ns));
-        let kernel = is_kernel(self.names, wait.lock);
-        let stack = self.stack(wait.task, wait.stack, kernel);
-        let class = self.class(wait.lock);
-        let leaf = self.profile.intern_string(&class);
+        let stack = self.stack(wait.task, wait.stack, names.is_kernel(wait.lock));
+        let leaf = self.profile.intern_string(&class(names, names.class_number(wait.lock)));
         let leaf = self.frame(leaf, self.waiting);
         let leaf = self.profile.intern_frame(thread, leaf);
         let with_lock = self.profile.intern_stack(thread, stack, leaf);
         // Memory ends before this number does.
         let number = i32::try_from(self.weights.len()).unwrap_or(i32::MAX);
         self.weights.push(wait.wait_ns);
+        let from = self.time(wait.start_ns);
         self.profile.add_sample(thread, from, Some(with_lock), CpuDelta::ZERO, number);
 
         let outcome = match wait.outcome {
@@ -95,57 +92,66 @@ impl<'a> Builder<'a> {
             Outcome::CutByLoss => "cut by lost events".to_owned(),
         };
         let holder = match wait.charge {
-            Charge::Hold { task, .. } => self.names.task_label(task),
+            Charge::Hold { task, .. } => names.task_label(task),
             Charge::Gap => "(no recorded hold)".to_owned(),
-            Charge::Unknown => wait.owner.map_or(UNKNOWN.to_owned(), |owner| self.names.task_label(owner)),
+            Charge::Unknown => wait.owner.map_or(UNKNOWN.to_owned(), |owner| names.task_label(owner)),
         };
         let parts =
             [("blocked", wait.blocked_ns), ("in the run queue", wait.runq_ns), ("in hand-over", wait.gap_ns)];
         let part = |(what, ns): (&str, Option<i64>)| ns.map(|ns| format!("{} {what}", units::duration(ns)));
         let spent: Vec<String> = parts.into_iter().filter_map(part).collect();
-        let lock = self.names.lock_label(wait.lock);
-        let at = self.names.point(wait.lock, wait.stack).label();
-        let texts = [&lock, &at, wait.mode.as_str(), &outcome, &holder, &spent.join(", ")];
-        let texts = texts.map(|text| self.profile.intern_string(text));
-        let name = self.profile.intern_string(&format!("wait: {class}"));
-        let marker = WaitMarker { name, category: self.waiting, texts };
-        let marker = self.profile.add_marker(thread, MarkerTiming::Interval(from, to), marker);
-        self.profile.set_marker_stack(thread, marker, stack);
+        let timing = MarkerTiming::Interval(from, self.time(wait.end_ns));
+        let texts = [wait.mode.as_str(), &outcome, &holder, &spent.join(", ")];
+        let subject = (wait.lock, wait.task, wait.stack);
+        self.marker::<true>(subject, timing, &texts, [0.0; 2]);
     }
 
     /// Adds a hold: a marker.
     pub(super) fn hold(&mut self, hold: &Hold) {
-        let thread = self.thread(hold.task);
-        let (from, to) = (self.time(hold.start_ns), self.time(hold.end_ns));
-        let kernel = is_kernel(self.names, hold.lock);
-        let stack = self.stack(hold.task, hold.stack, kernel);
-        let (state, timing) = match hold.state {
-            HoldState::AcquisitionOnly => {
-                ("acquired; its release is not recorded", MarkerTiming::Instant(from))
-            }
-            HoldState::Complete => ("released", MarkerTiming::Interval(from, to)),
-            HoldState::OpenAtEnd => ("open when the trace ended", MarkerTiming::Interval(from, to)),
-            HoldState::CutByLoss => ("cut by lost events", MarkerTiming::Interval(from, to)),
-            HoldState::ReleaseUnseen => ("its release was not seen", MarkerTiming::Interval(from, to)),
-            HoldState::Backwards => ("released before it was acquired", MarkerTiming::Interval(from, to)),
+        let state = match hold.state {
+            HoldState::AcquisitionOnly => "acquired; its release is not recorded",
+            HoldState::Complete => "released",
+            HoldState::OpenAtEnd => "open when the trace ended",
+            HoldState::CutByLoss => "cut by lost events",
+            HoldState::ReleaseUnseen => "its release was not seen",
+            HoldState::Backwards => "released before it was acquired",
         };
-        let class = self.class(hold.lock);
-        let lock = self.names.lock_label(hold.lock);
-        let at = self.names.point(hold.lock, hold.stack).label();
-        let texts = [&lock, &at, hold.mode.as_str(), state].map(|text| self.profile.intern_string(text));
-        let marker = HoldMarker {
-            name: self.profile.intern_string(&format!("hold: {class}")),
-            category: self.holding,
-            texts,
-            caused_ms: hold.wait_caused_ns as f64 / 1e6,
-            max_waiters: hold.max_waiters as f64,
+        let from = self.time(hold.start_ns);
+        let timing = match hold.state {
+            HoldState::AcquisitionOnly => MarkerTiming::Instant(from),
+            _ => MarkerTiming::Interval(from, self.time(hold.end_ns)),
         };
+        let numbers = [hold.wait_caused_ns as f64 / 1e6, hold.max_waiters as f64];
+        let subject = (hold.lock, hold.task, hold.stack);
+        self.marker::<false>(subject, timing, &[hold.mode.as_str(), state], numbers);
+    }
+
+    /// Adds the marker of an interval, with the texts after its lock and site.
+    fn marker<const IS_WAIT: bool>(
+        &mut self,
+        (lock, task, stack): (LockId, TaskId, Option<StackId>),
+        timing: MarkerTiming,
+        more: &[&str],
+        numbers: [f64; 2],
+    ) {
+        let names = self.names;
+        let thread = self.thread(task);
+        let at = self.stack(task, stack, names.is_kernel(lock));
+        let (label, site) = (names.lock_label(lock), names.point(lock, stack).label());
+        let mut texts = [self.profile.intern_string(&label); 6];
+        for (text, words) in texts[1..].iter_mut().zip([site.as_str()].iter().chain(more)) {
+            *text = self.profile.intern_string(words);
+        }
+        let what = if IS_WAIT { "wait" } else { "hold" };
+        let name = self.profile.intern_string(&format!("{what}: {}", class(names, names.class_number(lock))));
+        let category = if IS_WAIT { self.waiting } else { self.holding };
+        let marker = Marker::<IS_WAIT> { name, category, texts, numbers };
         let marker = self.profile.add_marker(thread, timing, marker);
-        self.profile.set_marker_stack(thread, marker, stack);
+        self.profile.set_marker_stack(thread, marker, at);
     }
 
     /// Writes the profile.
-    pub(super) fn write(self, out: &mut (dyn Write + Send)) -> Result<(), AnalyzeError> {
+    pub(super) fn write(self, out: Out<'_>) -> Result<(), AnalyzeError> {
         let mut json = serde_json::Serializer::with_formatter(&mut *out, Weights::new(&self.weights));
         // Only the output can fail: numbers and text can always be serialized.
         self.profile.serialize(&mut json).map_err(|error| AnalyzeError::Write(error.into()))?;
@@ -155,11 +161,6 @@ impl<'a> Builder<'a> {
     fn time(&self, ns: i64) -> Timestamp {
         let since = ns.saturating_sub(self.start_ns);
         Timestamp::from_nanos_since_reference(u64::try_from(since).unwrap_or(0))
-    }
-
-    fn class(&self, lock: LockId) -> String {
-        let class = self.names.class_number(lock).and_then(|class| self.names.class(class));
-        class.map_or(UNKNOWN.to_owned(), names::Class::label)
     }
 
     fn frame(&self, text: StringHandle, category: CategoryHandle) -> FrameInfo {

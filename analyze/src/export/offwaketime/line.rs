@@ -9,18 +9,19 @@
 
 use trace_format::{Frame, TaskId};
 
-use crate::export::options::{Grammar, Options, Space};
+use crate::export::options::{Format, Options, Space};
 use intervals::input::names::{Names, printable};
 
 /// The text for an unknown function or name.
 const UNKNOWN: &str = "[unknown]";
-/// The error of the kernel for a collision in its map of stacks (`EEXIST`): the way in which klock loses a stack.
-const MISSED: &str = "-17";
+/// The word for a missed user stack. That of the target has the error of the kernel for a collision in its map of stacks (`EEXIST`), the
+/// way in which klock loses a stack.
+const MISSED_USER: &str = "[Missed User Stack]";
+const MISSED_USER_OF_TARGET: &str = "[Missed User Stack] -17";
 
 /// Composes lines.
 pub(super) struct Lines<'a> {
     pub(super) names: &'a Names,
-    pub(super) grammar: Grammar,
     pub(super) options: &'a Options,
     /// Whether the trace lost stacks. Then a missing stack is marked as lost.
     pub(super) marks_missed: bool,
@@ -35,94 +36,47 @@ pub(super) struct Side<'a> {
     pub(super) of_program: bool,
 }
 
-/// The user stack or the kernel stack of a side.
-struct Half<'a> {
-    frames: Vec<&'a Frame>,
-    /// Whether there were frames before the first was dropped.
-    is_there: bool,
-}
-
 impl Lines<'_> {
     /// Returns the line without its value.
     pub(super) fn line(&self, target: &Side<'_>, waker: &Side<'_>) -> String {
-        let drops = is_stored_by_probe(target.frames);
+        let drops_leaf = is_stored_by_probe(target.frames);
         let mut line = vec![self.comm(target.task)];
-        let (user, kernel) = (Half::of(target, false, drops), Half::of(target, true, drops));
-        self.push_user(&mut line, target, &user, true);
-        self.push_delimiter(&mut line, &user, &kernel);
-        self.push_kernel(&mut line, target, &kernel, true);
+        line.extend(self.stacks(target, drops_leaf, MISSED_USER_OF_TARGET));
         line.push("--".to_owned());
-        let (user, kernel) = (Half::of(waker, false, drops), Half::of(waker, true, drops));
-        self.push_kernel(&mut line, waker, &kernel, false);
-        self.push_delimiter(&mut line, &user, &kernel);
-        self.push_user(&mut line, waker, &user, false);
+        line.extend(self.stacks(waker, drops_leaf, MISSED_USER).into_iter().rev());
         line.push(waker.task.map_or_else(String::new, |task| self.comm(Some(task))));
         line.join(";")
     }
 
-    fn push_user(&self, line: &mut Vec<String>, side: &Side<'_>, half: &Half<'_>, root_first: bool) {
-        if self.options.stacks == Some(Space::Kernel) {
-            return;
+    /// Returns the elements of a side, root first: the user frames, the delimiter, the kernel frames.
+    fn stacks(&self, side: &Side<'_>, drops_leaf: bool, missed_user: &str) -> Vec<String> {
+        let Options { format, stacks, delimited, .. } = self.options;
+        let is_modern = *format == Format::Offwaketime2;
+        let half = |space: Space, must_be: bool, missed: &str| {
+            let frames = side.frames.iter().filter(|frame| frame.kernel == (space == Space::Kernel));
+            let mut names: Vec<String> = frames.map(|frame| element(frame.symbol.as_deref())).collect();
+            let is_there = !names.is_empty();
+            if is_there && drops_leaf {
+                names.remove(0);
+            }
+            names.reverse();
+            if is_modern && self.marks_missed && must_be && !is_there && side.task.is_some() {
+                names.push(missed.to_owned());
+            }
+            (if stacks.is_none_or(|only| only == space) { names } else { Vec::new() }, is_there)
+        };
+        let (mut line, has_user) = half(Space::User, side.of_program, missed_user);
+        let (kernel, has_kernel) = half(Space::Kernel, true, "[Missed Kernel Stack]");
+        if !is_modern || *delimited && stacks.is_none() && has_user && has_kernel {
+            line.push(if *delimited { "-" } else { "" }.to_owned());
         }
-        if self.is_missed(side, half, side.of_program) {
-            // Only the stack of the target has the reason.
-            line.push(if root_first {
-                format!("[Missed User Stack] {MISSED}")
-            } else {
-                "[Missed User Stack]".to_owned()
-            });
-        }
-        half.push_to(line, root_first);
-    }
-
-    fn push_kernel(&self, line: &mut Vec<String>, side: &Side<'_>, half: &Half<'_>, root_first: bool) {
-        if self.options.stacks == Some(Space::User) {
-            return;
-        }
-        if self.is_missed(side, half, true) {
-            line.push("[Missed Kernel Stack]".to_owned());
-        }
-        half.push_to(line, root_first);
-    }
-
-    fn is_missed(&self, side: &Side<'_>, half: &Half<'_>, must_be: bool) -> bool {
-        self.grammar == Grammar::Modern
-            && self.marks_missed
-            && must_be
-            && !half.is_there
-            && side.task.is_some()
-    }
-
-    fn push_delimiter(&self, line: &mut Vec<String>, user: &Half<'_>, kernel: &Half<'_>) {
-        let delimiter = if self.options.delimited { "-" } else { "" };
-        let both = self.options.stacks.is_none() && user.is_there && kernel.is_there;
-        match self.grammar {
-            Grammar::Seed => line.push(delimiter.to_owned()),
-            Grammar::Modern if self.options.delimited && both => line.push(delimiter.to_owned()),
-            Grammar::Modern => {}
-        }
+        line.extend(kernel);
+        line
     }
 
     fn comm(&self, task: Option<TaskId>) -> String {
         let row = task.and_then(|task| self.names.task(task));
         element(row.and_then(|row| row.comm.as_deref()))
-    }
-}
-
-impl<'a> Half<'a> {
-    fn of(side: &Side<'a>, kernel: bool, drops_leaf: bool) -> Self {
-        let frames: Vec<&Frame> = side.frames.iter().filter(|frame| frame.kernel == kernel).collect();
-        let is_there = !frames.is_empty();
-        Self { frames: frames.into_iter().skip(usize::from(drops_leaf)).collect(), is_there }
-    }
-
-    fn push_to(&self, line: &mut Vec<String>, root_first: bool) {
-        let name = |frame: &&Frame| element(frame.symbol.as_deref());
-        if root_first {
-            line.extend(self.frames.iter().rev().map(name));
-        } else {
-            line.extend(self.frames.iter().map(name));
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use trace_format::{Stack, TaskState};
+use trace_format::{Event, Stack, TaskState};
 
 use super::super::{Format, Options, Written, write};
 use super::*;

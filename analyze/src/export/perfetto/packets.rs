@@ -2,7 +2,7 @@
 //!
 //! Packets go in, bytes come out. A text is written once, before the first packet that refers to it.
 
-use std::io::Write;
+use std::io;
 
 use prost::Message as _;
 use rustc_hash::FxHashMap;
@@ -11,7 +11,7 @@ use trace_format::{LockId, TaskId, run_info::Clocks};
 use super::messages::{
     Clock, ClockSnapshot, DebugAnnotation, InternedData, InternedText, TracePacket, TracePacketDefaults,
 };
-use crate::export::stream::Stream;
+use crate::export::read::Out;
 use output::error::AnalyzeError;
 
 /// The sequence of all packets; texts are numbered per sequence.
@@ -50,14 +50,16 @@ pub(super) enum Text {
 
 /// Writes packets.
 pub(super) struct Packets<'w> {
-    out: Stream<'w>,
+    out: Out<'w>,
+    /// The first error of the output: the engine sends intervals without a way to fail.
+    error: Option<io::Error>,
     buffer: Vec<u8>,
     numbers: FxHashMap<Text, u64>,
 }
 
 impl<'w> Packets<'w> {
-    pub(super) fn new(out: &'w mut (dyn Write + Send)) -> Self {
-        Self { out: Stream::new(out), buffer: Vec::new(), numbers: FxHashMap::default() }
+    pub(super) fn new(out: Out<'w>) -> Self {
+        Self { out, error: None, buffer: Vec::new(), numbers: FxHashMap::default() }
     }
 
     /// Writes the first packet, which names the clock of all times.
@@ -90,7 +92,9 @@ impl<'w> Packets<'w> {
         self.buffer.push(PACKET);
         // A Vec grows as needed.
         let _ = packet.encode_length_delimited(&mut self.buffer);
-        self.out.write(&self.buffer);
+        if self.error.is_none() {
+            self.error = self.out.write_all(&self.buffer).err();
+        }
     }
 
     /// Returns the number of a text. Its first use writes the text that `make` returns.
@@ -145,11 +149,11 @@ impl<'w> Packets<'w> {
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        self.out.has_failed()
+        self.error.is_some()
     }
 
     pub(super) fn finish(self) -> Result<(), AnalyzeError> {
-        self.out.finish()
+        self.error.map_or_else(|| self.out.flush(), Err).map_err(AnalyzeError::Write)
     }
 }
 

@@ -4,28 +4,46 @@
 //! ended: by then it is known which waits it delayed last. A flow leads from it to the hold that such a wait ended with; Perfetto
 //! draws it from the release to the acquisition.
 
-use std::io::Write;
-
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId, TaskId};
+use trace_format::{LockId, StackId, TaskId, Trace};
 
 use super::{
     messages::{DebugAnnotation, TracePacket, TrackEvent, Type},
     packets::{Packets, Text},
     tracks::Tracks,
-    waiting::{HoldStart, Waiting},
 };
-use crate::export::run::{Exporter, ONE_CLOCK};
+use crate::export::{
+    options::Options,
+    read::{ONE_CLOCK, Out, Written, open_one, read_while},
+};
 use intervals::{
     input::Input,
     input::names::Names,
-    input::trust::Trust,
-    items::{Charge, Hold, HoldState, Item, Needs, Outcome, Wait},
+    items::{Charge, Hold, HoldState, Item, Needs, Outcome, Share, Wait},
 };
 use output::error::AnalyzeError;
 
+/// Writes the packets of the trace.
+pub(in crate::export) fn write(
+    traces: &[Trace],
+    options: &Options,
+    out: Out<'_>,
+) -> Result<Written, AnalyzeError> {
+    let input = open_one(traces, options, ONE_CLOCK)?;
+    let mut perfetto = Perfetto::new(out);
+    perfetto.packets.begin(&input.trace.info().clocks_start);
+    let needs = Needs { shares: true, ..Needs::default() };
+    let trust = read_while(&input, needs, true, |item, is_selected| {
+        perfetto.push(item, &input, is_selected);
+        !perfetto.packets.has_failed()
+    })?;
+    perfetto.end();
+    perfetto.packets.finish()?;
+    Ok(Written::new(perfetto.items, [trust], Vec::new()))
+}
+
 /// Writes holds and waits as slices.
-pub(in crate::export) struct Perfetto<'w> {
+struct Perfetto<'w> {
     packets: Packets<'w>,
     tracks: Tracks,
     waiting: Waiting,
@@ -34,9 +52,7 @@ pub(in crate::export) struct Perfetto<'w> {
     /// By the owner of a lock after a wait: the start of its hold, and the flow that leads there.
     handed: FxHashMap<(LockId, TaskId), (i64, u64)>,
     last_flow: u64,
-    /// The hold that the wait that ended last was charged to last.
-    charged: Option<HoldStart>,
-    items: u64,
+    items: usize,
 }
 
 /// A hold that has ended and is not written yet.
@@ -50,7 +66,7 @@ struct Released {
 }
 
 impl<'w> Perfetto<'w> {
-    pub(in crate::export) fn new(out: &'w mut (dyn Write + Send)) -> Self {
+    fn new(out: Out<'w>) -> Self {
         Self {
             packets: Packets::new(out),
             tracks: Tracks::default(),
@@ -58,7 +74,6 @@ impl<'w> Perfetto<'w> {
             released: FxHashMap::default(),
             handed: FxHashMap::default(),
             last_flow: 0,
-            charged: None,
             items: 0,
         }
     }
@@ -159,22 +174,8 @@ impl<'w> Perfetto<'w> {
     }
 }
 
-impl Exporter for Perfetto<'_> {
-    const ONE_TRACE: Option<&'static str> = Some(ONE_CLOCK);
-
-    fn begin(&mut self, input: &Input<'_>) -> Result<(), AnalyzeError> {
-        self.packets.begin(&input.trace.info().clocks_start);
-        Ok(())
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { shares: true, ..Needs::default() }
-    }
-
+impl Perfetto<'_> {
     fn push(&mut self, item: Item<'_>, input: &Input<'_>, is_selected: bool) {
-        if let Item::Wait(wait) = item {
-            self.wait_ends(wait, input);
-        }
         match item {
             Item::WaitBegins(wait) => {
                 let count = self.waiting.begin(wait);
@@ -182,35 +183,24 @@ impl Exporter for Perfetto<'_> {
             }
             Item::Share(wait, share) => self.waiting.share(wait, share),
             Item::Hold(hold) if is_selected => self.hold(hold, input),
-            Item::Wait(wait) if is_selected => self.wait(wait, input),
+            Item::Wait(wait) => {
+                let ended = self.waiting.end(wait);
+                if let Some((count, _)) = ended {
+                    self.count(wait.lock, wait.end_ns, count, input);
+                }
+                if is_selected {
+                    self.wait(wait, ended.and_then(|(_, charged)| charged), input);
+                }
+            }
             _ => {}
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.packets.has_failed()
-    }
-
-    fn end(&mut self, _input: &Input<'_>) -> Result<(), AnalyzeError> {
+    /// Writes the holds that are left.
+    fn end(&mut self) {
         let mut left: Vec<(LockId, Released)> = self.released.drain().collect();
         left.sort_unstable_by_key(|(lock, _)| *lock);
         left.into_iter().for_each(|(_, released)| self.write_released(released));
-        Ok(())
-    }
-
-    fn finish(self, _trust: &Trust) -> Result<(u64, Vec<String>), AnalyzeError> {
-        self.packets.finish()?;
-        Ok((self.items, Vec::new()))
-    }
-}
-
-impl Perfetto<'_> {
-    fn wait_ends(&mut self, wait: &Wait, input: &Input<'_>) {
-        self.charged = None;
-        if let Some((count, charged)) = self.waiting.end(wait) {
-            self.count(wait.lock, wait.end_ns, count, input);
-            self.charged = charged;
-        }
     }
 
     fn hold(&mut self, hold: &Hold, input: &Input<'_>) {
@@ -242,10 +232,11 @@ impl Perfetto<'_> {
         }
     }
 
-    fn wait(&mut self, wait: &Wait, input: &Input<'_>) {
+    /// Writes a wait. `charged` is the hold that it was charged to last.
+    fn wait(&mut self, wait: &Wait, charged: Option<HoldStart>, input: &Input<'_>) {
         let names = &input.names;
         self.items += 1;
-        let from = self.charged.filter(|_| wait.outcome == Outcome::Acquired);
+        let from = charged.filter(|_| wait.outcome == Outcome::Acquired);
         if let Some(flow) = from.and_then(|hold| self.flow_from(wait.lock, hold)) {
             self.handed.insert((wait.lock, wait.task), (wait.end_ns, flow));
         }
@@ -253,5 +244,59 @@ impl Perfetto<'_> {
         let track = self.tracks.of(wait.task, span, false, names, &mut self.packets);
         let begin = self.begin_wait(wait, names);
         self.slice(span, track, begin);
+    }
+}
+
+/// The open waits, and the number of waiters of each lock.
+#[derive(Debug, Default)]
+struct Waiting {
+    open: FxHashMap<(LockId, TaskId), Open>,
+    waiters: FxHashMap<LockId, i64>,
+}
+
+/// The open waits of a task. A wait that ended where it began may be reported after the task began the next one.
+#[derive(Debug, Default)]
+struct Open {
+    /// The starts of the waits.
+    starts: Vec<i64>,
+    charged: Option<HoldStart>,
+}
+
+/// The owner and the start of a hold.
+type HoldStart = (TaskId, i64);
+
+impl Waiting {
+    /// Adds a wait. Returns the number of waiters now.
+    fn begin(&mut self, wait: &Wait) -> i64 {
+        self.open.entry((wait.lock, wait.task)).or_default().starts.push(wait.start_ns);
+        self.count(wait.lock, 1)
+    }
+
+    /// Notes the hold that is charged for this wait.
+    fn share(&mut self, wait: &Wait, share: &Share) {
+        if let (Some(payer), Some(open)) = (share.payer, self.open.get_mut(&(wait.lock, wait.task))) {
+            open.charged = Some((payer.task, payer.start_ns));
+        }
+    }
+
+    /// Removes a wait. Returns the number of waiters now and the hold that was charged last, or `None` if the start of the wait was
+    /// not seen.
+    fn end(&mut self, wait: &Wait) -> Option<(i64, Option<HoldStart>)> {
+        let key = (wait.lock, wait.task);
+        let open = self.open.get_mut(&key)?;
+        // A wait whose start was not seen can end while another one is open.
+        let at = open.starts.iter().position(|start_ns| *start_ns == wait.start_ns)?;
+        open.starts.swap_remove(at);
+        let charged = open.charged.take();
+        if open.starts.is_empty() {
+            self.open.remove(&key);
+        }
+        Some((self.count(wait.lock, -1), charged))
+    }
+
+    fn count(&mut self, lock: LockId, more: i64) -> i64 {
+        let count = self.waiters.entry(lock).or_default();
+        *count += more;
+        *count
     }
 }

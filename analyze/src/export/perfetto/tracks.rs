@@ -72,28 +72,18 @@ impl Tracks {
     /// Describes the next track of a thread: its own, or a further one below that.
     fn describe_thread(&mut self, task: TaskId, names: &Names, packets: &mut Packets<'_>) -> u64 {
         let own = self.threads.get(&task).and_then(|thread| thread.tracks.first()).copied();
-        let row = names.task(task);
-        if own.is_some() {
-            let name = format!("{}: not nested", names.task_label(task));
-            let track = TrackDescriptor { parent_uuid: own, name: Some(name), ..TrackDescriptor::default() };
-            return self.describe(track, packets);
+        let mut track = TrackDescriptor { parent_uuid: own, ..TrackDescriptor::default() };
+        match names.task(task) {
+            _ if own.is_some() => track.name = Some(format!("{}: not nested", names.task_label(task))),
+            None => track.name = Some(format!("{task} {UNKNOWN}")),
+            Some(row) => {
+                let comm = row.comm.as_deref().map_or(UNKNOWN.into(), printable);
+                let thread_name = Some(comm.into_owned());
+                track.parent_uuid = Some(self.process(row.pid, names, packets));
+                track.thread = Some(ThreadDescriptor { pid: Some(row.pid), tid: Some(row.tid), thread_name });
+            }
         }
-        let Some(row) = row else {
-            let name = format!("{task} {UNKNOWN}");
-            return self
-                .describe(TrackDescriptor { name: Some(name), ..TrackDescriptor::default() }, packets);
-        };
-        let process = self.process(row.pid, names, packets);
-        let thread_name = Some(row.comm.as_deref().map_or(UNKNOWN.to_owned(), |c| printable(c).into_owned()));
-        let thread = ThreadDescriptor { pid: Some(row.pid), tid: Some(row.tid), thread_name };
-        self.describe(
-            TrackDescriptor {
-                parent_uuid: Some(process),
-                thread: Some(thread),
-                ..TrackDescriptor::default()
-            },
-            packets,
-        )
+        self.describe(track, packets)
     }
 
     fn process(&mut self, pid: i32, names: &Names, packets: &mut Packets<'_>) -> u64 {
