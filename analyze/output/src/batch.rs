@@ -10,11 +10,43 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field as ArrowField, Schema, SchemaRef};
 
-use super::{Cell, Field};
+use super::{Cell, Field, Rows};
 use crate::error::AnalyzeError;
 
 /// Rows per record batch.
 const BATCH_ROWS: usize = 16 * 1024;
+
+/// Writes a batch, or the end after the last one.
+type Encode<'w> = Box<dyn FnMut(Option<RecordBatch>) -> Result<(), AnalyzeError> + 'w>;
+
+/// Rows that are written batch by batch.
+pub(super) struct BatchRows<'w> {
+    batch: Batch,
+    encode: Encode<'w>,
+}
+
+impl<'w> BatchRows<'w> {
+    /// Returns rows that `encode` writes: with each batch, then without one at the end.
+    pub(super) fn new(
+        batch: Batch,
+        encode: impl FnMut(Option<RecordBatch>) -> Result<(), AnalyzeError> + 'w,
+    ) -> Self {
+        Self { batch, encode: Box::new(encode) }
+    }
+}
+
+impl Rows for BatchRows<'_> {
+    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
+        if self.batch.push(cells) { (self.encode)(Some(self.batch.take()?)) } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<(), AnalyzeError> {
+        if self.batch.rows > 0 {
+            (self.encode)(Some(self.batch.take()?))?;
+        }
+        (self.encode)(None)
+    }
+}
 
 /// Columns of the rows since the last record batch.
 pub(super) struct Batch {
@@ -30,17 +62,14 @@ enum Column {
 
 impl Batch {
     pub(super) fn new(fields: &[Field]) -> Self {
-        let data_type = |field: &Field| if field.kind.is_text() { DataType::Utf8 } else { DataType::Int64 };
-        let arrow: Vec<ArrowField> =
-            fields.iter().map(|field| ArrowField::new(field.name.clone(), data_type(field), true)).collect();
-        let column = |field: &Field| {
-            if field.kind.is_text() {
-                Column::Texts(StringBuilder::new())
-            } else {
-                Column::Numbers(Int64Builder::new())
-            }
+        let column = |field: &Field| match field.kind.is_text() {
+            true => (DataType::Utf8, Column::Texts(StringBuilder::new())),
+            false => (DataType::Int64, Column::Numbers(Int64Builder::new())),
         };
-        Self { schema: Arc::new(Schema::new(arrow)), columns: fields.iter().map(column).collect(), rows: 0 }
+        let (types, columns): (Vec<DataType>, Vec<Column>) = fields.iter().map(column).unzip();
+        let arrow = fields.iter().zip(types).map(|(field, of)| ArrowField::new(field.name.clone(), of, true));
+        let schema = Arc::new(Schema::new(arrow.collect::<Vec<_>>()));
+        Self { schema, columns, rows: 0 }
     }
 
     pub(super) fn schema(&self) -> SchemaRef {
@@ -48,7 +77,7 @@ impl Batch {
     }
 
     /// Adds a row. Returns whether the batch is full.
-    pub(super) fn push(&mut self, cells: &[Cell<'_>]) -> bool {
+    fn push(&mut self, cells: &[Cell<'_>]) -> bool {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
             match (column, cell) {
                 (Column::Numbers(numbers), Cell::Int(number)) => numbers.append_value(*number),
@@ -62,19 +91,16 @@ impl Batch {
         self.rows >= BATCH_ROWS
     }
 
-    /// Takes the rows since the last batch; `None` if there are none.
-    pub(super) fn take(&mut self) -> Result<Option<RecordBatch>, AnalyzeError> {
-        if std::mem::take(&mut self.rows) == 0 {
-            return Ok(None);
-        }
-        let schema = self.schema();
+    /// Takes the rows since the last batch.
+    fn take(&mut self) -> Result<RecordBatch, AnalyzeError> {
+        self.rows = 0;
         let arrays = self.columns.iter_mut().map(|column| -> ArrayRef {
             match column {
                 Column::Numbers(numbers) => Arc::new(numbers.finish()),
                 Column::Texts(texts) => Arc::new(texts.finish()),
             }
         });
-        let batch = RecordBatch::try_new(schema, arrays.collect());
-        batch.map(Some).map_err(|error| AnalyzeError::Compute(error.into()))
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), arrays.collect());
+        batch.map_err(|error| AnalyzeError::Compute(error.into()))
     }
 }

@@ -15,207 +15,87 @@ pub enum AnalyzeError {
     Format(#[from] FormatError),
     /// The trace holds no events.
     #[error("cannot analyze {}: the trace holds no events; record for longer, or record other tasks or locks (`klock info` shows what was recorded)", path.display())]
-    Empty {
-        /// The path of its events.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// A selector matches no lock of the trace.
     #[error("cannot find lock '{wanted}': the trace has no such lock; {}{}", meant(near.as_deref()), suggestions(busiest))]
-    LockNotFound {
-        /// The selector.
-        wanted: String,
-        /// The name of a lock that was probably meant.
-        near: Option<String>,
-        /// The labels of the locks with the most waiting.
-        busiest: Vec<String>,
-    },
+    LockNotFound { wanted: String, near: Option<String>, busiest: Vec<String> },
     /// A selector matches several locks where one is needed.
     #[error("cannot choose a lock: '{wanted}' matches {count} locks; use one of {}", candidates.join(", "))]
-    AmbiguousLock {
-        /// The selector.
-        wanted: String,
-        /// The number of locks.
-        count: usize,
-        /// The labels of some of them, the busiest first.
-        candidates: Vec<String>,
-    },
+    AmbiguousLock { wanted: String, count: usize, candidates: Vec<String> },
     /// A selector matches no task of the trace.
     #[error(
         "cannot find task '{wanted}': the trace has no such task; {}use a thread id, a process id or a command name (`--by task` lists them)",
         meant(near.as_deref())
     )]
-    TaskNotFound {
-        /// The selector.
-        wanted: String,
-        /// The command name of a task that was probably meant.
-        near: Option<String>,
-    },
+    TaskNotFound { wanted: String, near: Option<String> },
     /// The window begins after the trace ended.
     #[error(
         "cannot select from {} on: the trace lasted {}; choose an earlier start with --from, or with --window of klock html",
         units::duration(*from_ns),
         units::duration(*lasted_ns)
     )]
-    WindowAfterEnd {
-        /// The start of the window, in ns since the start of the trace.
-        from_ns: i64,
-        /// The length of the trace in ns.
-        lasted_ns: i64,
-    },
+    WindowAfterEnd { from_ns: i64, lasted_ns: i64 },
     /// A name matches no function of the trace.
     #[error(
         "cannot find function '{wanted}': no name in the trace's {stacks} stacks contains it; use a part of a name that `--by stack` shows"
     )]
-    SymbolNotFound {
-        /// The selector.
-        wanted: String,
-        /// The number of stacks in the trace.
-        stacks: usize,
-    },
+    SymbolNotFound { wanted: String, stacks: usize },
     /// The trace lost too many events to be ranked.
     #[error("cannot rank {}: {share} of the events are missing ({detail}); {advice}, or use --allow-loss to see the rest", path.display())]
-    TooMuchLost {
-        /// The path of its events.
-        path: PathBuf,
-        /// The share of lost events.
-        share: String,
-        /// The cause, place and time of the loss.
-        detail: String,
-        /// The next step.
-        advice: &'static str,
-    },
+    TooMuchLost { path: PathBuf, share: String, detail: String, advice: &'static str },
     /// The periods of a timeline are too short.
     #[error(
         "cannot make {periods} periods: at most {most} are possible; use a longer --period, or a part of the trace with --from and --to"
     )]
-    TooManyPeriods {
-        /// The number of periods.
-        periods: i64,
-        /// The highest number.
-        most: i64,
-    },
+    TooManyPeriods { periods: i64, most: i64 },
     /// A condition on a comparison is invalid.
     #[error("invalid condition '{text}': use a metric, > or <, and percents, as in wait_total > +20%")]
-    BadCondition {
-        /// The condition.
-        text: String,
-    },
+    BadCondition { text: String },
     /// A file does not have the sums of the hosts of a fleet.
     #[error("cannot compare the hosts in {}: {why}; write the file with fleet.py --cohort NAME=VALUE -o FILE.parquet ROLLUPS cohorts", path.display())]
-    BadHosts {
-        /// The path of the file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    BadHosts { path: PathBuf, why: String },
     /// A condition on rows is invalid.
     #[error(
         "invalid condition '{text}': use a column, <, <=, =, !=, >= or >, and a value, as in 'wait_total > 5ms'"
     )]
-    BadHaving {
-        /// The condition.
-        text: String,
-    },
+    BadHaving { text: String },
     /// The value of a condition on rows does not fit its column.
     #[error("invalid value '{word}' of {column}: use {expected}")]
-    BadHavingValue {
-        /// The value.
-        word: String,
-        /// The column.
-        column: String,
-        /// The kind of value that the column has.
-        expected: &'static str,
-    },
+    BadHavingValue { word: String, column: String, expected: &'static str },
     /// A line of the spans of a critical path is invalid.
     #[error(
         "invalid line {line} of the spans '{text}': use tid,begin_ns,end_ns or tid,begin_ns,end_ns,name, with an end after the begin"
     )]
-    BadSpan {
-        /// The number of the line.
-        line: u64,
-        /// The line, safe to print.
-        text: String,
-    },
+    BadSpan { line: u64, text: String },
     /// A label of a rollup is invalid.
     #[error("invalid label '{text}': use NAME=VALUE, as in version=2.1")]
-    BadLabel {
-        /// The label.
-        text: String,
-    },
+    BadLabel { text: String },
     /// The value of an option is invalid.
     #[error("invalid {what} '{word}': {}use one of {known}", did_you_mean(word, known))]
-    UnknownWord {
-        /// The kind of value.
-        what: &'static str,
-        /// The value.
-        word: String,
-        /// The valid values.
-        known: String,
-    },
+    UnknownWord { what: &'static str, word: String, known: String },
     /// The releases of the selected locks were not recorded.
     #[error(
         "cannot find lock orders in {}: no releases of these locks were recorded; record with --locks kernel or --locks pthread", path.display()
     )]
-    NoReleases {
-        /// The path of its events.
-        path: PathBuf,
-    },
+    NoReleases { path: PathBuf },
     /// The holds of a lock that is to be changed were not recorded.
     #[error("cannot replay {lock}: {why}; {advice}")]
-    CannotReplay {
-        /// The lock, safe to print.
-        lock: String,
-        /// The reason.
-        why: &'static str,
-        /// The next step.
-        advice: &'static str,
-    },
+    CannotReplay { lock: String, why: &'static str, advice: &'static str },
     /// A lock was not acquired at a site.
     #[error("cannot find site '{wanted}': {} was acquired at {}", lock, sites.join(", "))]
-    SiteNotFound {
-        /// The site.
-        wanted: String,
-        /// The lock, safe to print; "no lock" for all locks.
-        lock: String,
-        /// Sites at which it was acquired.
-        sites: Vec<String>,
-    },
+    SiteNotFound { wanted: String, lock: String, sites: Vec<String> },
     /// A change for a replay is invalid.
     #[error("invalid value '{text}' of --{option}: use {expected}")]
-    BadChange {
-        /// The option, without its dashes.
-        option: &'static str,
-        /// The value.
-        text: String,
-        /// Valid values.
-        expected: &'static str,
-    },
+    BadChange { option: &'static str, text: String, expected: &'static str },
     /// Events were lost in the window of a replay.
     #[error("cannot replay {}: events were lost in the window; choose another one with --from and --to, or none for the longest part without loss", path.display())]
-    LossInWindow {
-        /// The path of its events.
-        path: PathBuf,
-    },
+    LossInWindow { path: PathBuf },
     /// The trace lacks data that the export needs.
     #[error("cannot export {}: {what}; {advice}", path.display())]
-    Lacks {
-        /// The path of its events.
-        path: PathBuf,
-        /// The missing data.
-        what: String,
-        /// The next step.
-        advice: &'static str,
-    },
+    Lacks { path: PathBuf, what: String, advice: &'static str },
     /// The format takes one trace only.
     #[error("cannot export {count} traces as {format}: {why}; export them one by one")]
-    OneTraceOnly {
-        /// The format.
-        format: &'static str,
-        /// The number of traces that were given.
-        count: usize,
-        /// The reason.
-        why: &'static str,
-    },
+    OneTraceOnly { format: &'static str, count: usize, why: &'static str },
     /// The output cannot be written.
     #[error("cannot write the output")]
     Write(#[source] io::Error),
@@ -224,10 +104,7 @@ pub enum AnalyzeError {
     Compute(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A picture could not be drawn.
     #[error("cannot draw the picture: {detail}")]
-    Draw {
-        /// The message of the drawing library.
-        detail: String,
-    },
+    Draw { detail: String },
 }
 
 impl AnalyzeError {

@@ -3,7 +3,7 @@
 //! Columns have dictionaries, but for those whose values nearly all differ, such as sums of times: there a dictionary has every value
 //! once more than the column needs, and the writer looks for each. Such columns are found by the first rows.
 
-use std::io::Write;
+use std::{io::Write, sync::Arc};
 
 use arrow_array::{Array, Int64Array, RecordBatch};
 use parquet::{
@@ -15,7 +15,10 @@ use parquet::{
 };
 use rustc_hash::FxHashSet;
 
-use super::{Cell, Field, Rows, batch::Batch};
+use super::{
+    Field,
+    batch::{Batch, BatchRows},
+};
 use crate::error::AnalyzeError;
 
 /// Rows per row group: a few megabytes.
@@ -24,39 +27,23 @@ const GROUP_ROWS: usize = 256 * 1024;
 /// Number of values that tell whether a column gets a dictionary.
 const SAMPLE: usize = 1024;
 
-pub(super) struct ParquetRows<'w> {
-    batch: Batch,
-    to: To<'w>,
-}
-
-/// The output: its writer exists from the first rows on.
-enum To<'w> {
-    Out(Option<&'w mut (dyn Write + Send)>),
-    Writer(Box<ArrowWriter<&'w mut (dyn Write + Send)>>),
-}
-
-impl<'w> ParquetRows<'w> {
-    pub(super) fn new(fields: &[Field], out: &'w mut (dyn Write + Send)) -> Self {
-        Self { batch: Batch::new(fields), to: To::Out(Some(out)) }
-    }
-
-    fn encode(&mut self) -> Result<&mut ArrowWriter<&'w mut (dyn Write + Send)>, AnalyzeError> {
-        let batch = self.batch.take()?;
-        if let To::Out(out) = &mut self.to
-            && let Some(out) = out.take()
-        {
-            let properties = properties(batch.as_ref());
-            let writer = ArrowWriter::try_new(out, self.batch.schema(), Some(properties)).map_err(cause)?;
-            self.to = To::Writer(Box::new(writer));
+pub(super) fn rows<'w>(fields: &[Field], out: &'w mut (dyn Write + Send)) -> BatchRows<'w> {
+    let batch = Batch::new(fields);
+    let schema = batch.schema();
+    // The writer exists from the first rows on.
+    let (mut out, mut writer) = (Some(out), None);
+    BatchRows::new(batch, move |rows| {
+        if let Some(out) = out.take() {
+            let properties = properties(rows.as_ref());
+            writer = Some(ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties)).map_err(cause)?);
         }
-        let To::Writer(writer) = &mut self.to else {
-            return Err(AnalyzeError::Write(std::io::Error::other("the file could not be begun")));
-        };
-        if let Some(batch) = batch {
-            writer.write(&batch).map_err(cause)?;
+        let Some(writer) = &mut writer else { return Ok(()) };
+        if let Some(rows) = rows {
+            return writer.write(&rows).map_err(cause);
         }
-        Ok(writer)
-    }
+        writer.finish().map_err(cause)?;
+        writer.inner_mut().flush().map_err(AnalyzeError::Write)
+    })
 }
 
 /// Returns the properties of a file that begins with these rows. Statistics are by row group: an index of pages would be a
@@ -82,18 +69,6 @@ fn properties(first: Option<&RecordBatch>) -> WriterProperties {
 fn nearly_all_differ(numbers: &Int64Array) -> bool {
     let first = || numbers.iter().flatten().take(SAMPLE);
     2 * FxHashSet::from_iter(first()).len() > first().count()
-}
-
-impl Rows for ParquetRows<'_> {
-    fn push(&mut self, cells: &[Cell<'_>]) -> Result<(), AnalyzeError> {
-        if self.batch.push(cells) { self.encode().map(drop) } else { Ok(()) }
-    }
-
-    fn finish(&mut self) -> Result<(), AnalyzeError> {
-        let writer = self.encode()?;
-        writer.finish().map_err(cause)?;
-        writer.inner_mut().flush().map_err(AnalyzeError::Write)
-    }
 }
 
 /// Distinguishes an error of the output from one of the encoder, as far as the library does.

@@ -3,8 +3,8 @@
 use std::{borrow::Borrow, io::Write};
 
 use super::{
-    Cell, Column, Field, Format, Rows, arrow::ArrowRows, csv::CsvRows, json::JsonLines, layout::TextStyle,
-    markdown::MarkdownRows, parquet::ParquetRows, text::TextRows,
+    Cell, Column, Field, Format, Rows, arrow, csv::CsvRows, json::JsonLines, layout::TextStyle,
+    markdown::MarkdownRows, parquet, text::TextRows,
 };
 use crate::error::AnalyzeError;
 
@@ -24,9 +24,9 @@ pub fn writer<'w>(
         Format::Csv => Box::new(CsvRows::new(fields, out)?),
         Format::Json => Box::new(JsonLines::new(fields, out)),
         Format::Md => Box::new(MarkdownRows::new(fields, out)?),
-        Format::Parquet => Box::new(ParquetRows::new(fields, out)),
-        Format::Arrow => Box::new(ArrowRows::file(fields, out)?),
-        Format::Arrows => Box::new(ArrowRows::stream(fields, out)?),
+        Format::Parquet => Box::new(parquet::rows(fields, out)),
+        Format::Arrow => Box::new(arrow::file(fields, out)?),
+        Format::Arrows => Box::new(arrow::stream(fields, out)?),
     })
 }
 
