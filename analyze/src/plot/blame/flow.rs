@@ -1,16 +1,15 @@
 //! The graph of who waited for whom: shares of waits enter, a graph of two layers leaves, with the waiters in one and the holders in the other.
-//!
-//! A wait is selected or not at its end, so until then its shares are kept apart.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, TaskId};
+use trace_format::{LockId, StackId};
 
+use crate::charges::{Charges, Payee, add};
 use intervals::{
     input::names::Names,
     input::selection::Selection,
-    items::{Columns, Item, Needs, Share, Sink, Wait},
+    items::{Columns, Item, Needs, Sink},
 };
 use tables::key::{Key, RowKey};
 
@@ -71,44 +70,30 @@ enum End {
     Unknown,
 }
 
-/// A waiter and a holder: the tasks, and the code.
-type Pair = [(End, End); 2];
+/// Waiting time by waiter and holder.
+type Sums = BTreeMap<(End, End), i64>;
 
 /// Adds up the shares of waits by waiter and holder.
 pub(super) struct Pairs<'a> {
     names: &'a Names,
     selection: &'a Selection,
-    /// The shares of waits that have not ended.
-    open: FxHashMap<(LockId, TaskId), Vec<(Pair, i64)>>,
-    sums: [BTreeMap<(End, End), i64>; 2],
+    charges: Charges,
+    /// The tasks, and the code.
+    sums: [Sums; 2],
 }
 
 impl<'a> Pairs<'a> {
     pub(super) fn new(names: &'a Names, selection: &'a Selection) -> Self {
-        Self { names, selection, open: FxHashMap::default(), sums: Default::default() }
+        Self { names, selection, charges: Charges::default(), sums: Default::default() }
     }
 
-    /// Returns the graph of the tasks and that of the code.
-    pub(super) fn finish(self) -> (Flow, Flow) {
-        let Self { names, sums: [tasks, code], .. } = self;
-        (flow(&tasks, names), flow(&code, names))
+    /// Returns the graphs of the tasks and of the code.
+    pub(super) fn finish(self) -> [Flow; 2] {
+        self.sums.map(|sums| flow(&sums, self.names))
     }
 
-    fn site(&self, lock: LockId, stack: Option<trace_format::StackId>) -> End {
+    fn site(&self, lock: LockId, stack: Option<StackId>) -> End {
         End::Row(RowKey::Site(self.names.point_number(lock, stack), self.names.class_number(lock)))
-    }
-
-    /// Returns the ends of a link. `holder` is the task and the code.
-    fn pair(&self, wait: &Wait, holder: (End, End)) -> Pair {
-        let waiter = End::Row(RowKey::Task(wait.task));
-        [(waiter, holder.0), (self.site(wait.lock, wait.stack), holder.1)]
-    }
-
-    fn add(&mut self, pair: Pair, ns: i64) {
-        for (sums, ends) in self.sums.iter_mut().zip(pair) {
-            let sum = sums.entry(ends).or_default();
-            *sum = sum.saturating_add(ns);
-        }
     }
 }
 
@@ -118,56 +103,35 @@ impl Sink for Pairs<'_> {
     }
 
     fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Wait(wait) => self.wait(wait),
-            Item::Share(wait, share) => self.share(wait, share),
-            _ => {}
-        }
-    }
-}
-
-impl Pairs<'_> {
-    fn wait(&mut self, wait: &Wait) {
-        let shares = self.open.get_mut(&(wait.lock, wait.task)).map(std::mem::take);
+        let parts = self.charges.push(item);
+        let Item::Wait(wait) = item else { return };
         if !self.selection.selects_wait(wait) {
             return;
         }
-        for (pair, ns) in shares.into_iter().flatten() {
-            self.add(pair, ns);
-        }
-        if wait.gap_ns.is_none() {
-            let task = wait.owner.map_or(End::Unknown, |owner| End::Row(RowKey::Task(owner)));
-            self.add(self.pair(wait, (task, End::Unknown)), wait.wait_ns);
-        }
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        let holder = match (share.payer, wait.owner) {
-            (Some(payer), _) => (End::Row(RowKey::Task(payer.task)), self.site(wait.lock, payer.stack)),
-            (None, Some(owner)) if share.is_owners(wait) => (End::Row(RowKey::Task(owner)), End::Unknown),
-            (None, _) if share.free => (End::Handoff, End::Handoff),
-            (None, _) => (End::Unknown, End::Unknown),
-        };
-        let pair = self.pair(wait, holder);
-        let open = self.open.entry((wait.lock, wait.task)).or_default();
-        match open.iter_mut().find(|(other, _)| *other == pair) {
-            Some((_, ns)) => *ns = ns.saturating_add(share.ns),
-            None => open.push((pair, share.ns)),
+        let task = |task| End::Row(RowKey::Task(task));
+        let waiter = [task(wait.task), self.site(wait.lock, wait.stack)];
+        for (payee, ns) in parts {
+            let holder = match payee {
+                Payee::Hold(stack, by) => [task(by), self.site(wait.lock, stack)],
+                Payee::Owner(by) => [task(by), End::Unknown],
+                Payee::Handoff => [End::Handoff; 2],
+                Payee::Gap | Payee::Unknown => [End::Unknown; 2],
+            };
+            for ((sums, waiter), holder) in self.sums.iter_mut().zip(waiter).zip(holder) {
+                add(sums.entry((waiter, holder)).or_default(), ns);
+            }
         }
     }
 }
 
-fn flow(sums: &BTreeMap<(End, End), i64>, names: &Names) -> Flow {
+fn flow(sums: &Sums, names: &Names) -> Flow {
     let (waiters, waiter_of) = layer(sums.iter().map(|((waiter, _), ns)| (*waiter, *ns)), names);
     let (holders, holder_of) = layer(sums.iter().map(|((_, holder), ns)| (*holder, *ns)), names);
     let mut links: BTreeMap<(usize, usize), i64> = BTreeMap::new();
     for ((waiter, holder), ns) in sums.iter().filter(|(_, ns)| **ns > 0) {
-        let at = |index: &FxHashMap<End, usize>, end: &End, nodes: &[Node]| {
-            index.get(end).copied().unwrap_or(nodes.len().saturating_sub(1))
-        };
-        let ends = (at(&waiter_of, waiter, &waiters), at(&holder_of, holder, &holders));
-        let sum = links.entry(ends).or_default();
-        *sum = sum.saturating_add(*ns);
+        // Those without a node of their own are in the last one.
+        let at = |index: &FxHashMap<End, usize>, end: &End| index.get(end).copied().unwrap_or(MAX_NODES - 1);
+        add(links.entry((at(&waiter_of, waiter), at(&holder_of, holder))).or_default(), *ns);
     }
     let links = links.into_iter().map(|((waiter, holder), ns)| Link { waiter, holder, ns }).collect();
     Flow { waiters, holders, links }
@@ -176,10 +140,7 @@ fn flow(sums: &BTreeMap<(End, End), i64>, names: &Names) -> Flow {
 /// Returns the nodes of a layer, and the index of each that has a node of its own.
 fn layer(ends: impl Iterator<Item = (End, i64)>, names: &Names) -> (Vec<Node>, FxHashMap<End, usize>) {
     let mut sums: BTreeMap<End, i64> = BTreeMap::new();
-    for (end, ns) in ends {
-        let sum = sums.entry(end).or_default();
-        *sum = sum.saturating_add(ns);
-    }
+    ends.for_each(|(end, ns)| add(sums.entry(end).or_default(), ns));
     let mut sums: Vec<(End, i64)> = sums.into_iter().filter(|(_, ns)| *ns > 0).collect();
     sums.sort_by_key(|(end, ns)| (Reverse(*ns), *end));
     let shown = if sums.len() > MAX_NODES { MAX_NODES - 1 } else { sums.len() };

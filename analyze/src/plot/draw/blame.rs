@@ -2,9 +2,9 @@
 
 use super::{
     flow::{Drawing, HANDOFF},
-    layout::{LINE, MARGIN, Options},
-    page::{self, Align, Face, TEXT},
-    stacked::{Bar, Head, Part, Place, Stacked},
+    layout::{MARGIN, Options},
+    page::{self, Head, TEXT},
+    stacked::{Bar, Part, Place, Stacked},
     text,
     theme::{Colours, mix},
 };
@@ -26,10 +26,11 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
     let theme = options.theme.colours();
     let width = options.pixels();
     let place = Place::new(theme, width);
-    let room = text::fitting(width - 2 * MARGIN, TEXT);
-    let notes = text::notes(&blame.notes, room);
+    let facts = facts(blame);
+    let notes = text::notes(&blame.notes, text::fitting(width - 2 * MARGIN, TEXT));
+    let head = Head::new("Who waits for whom", std::slice::from_ref(&facts), notes, width);
     let is_empty = blame.waited_ns == 0;
-    let mut y = 62 + LINE * i32::try_from(notes.len()).unwrap_or(0);
+    let mut y = head.end() + 2;
     let mut charts = Vec::new();
     let all = [
         ("Locks, by what their holders did meanwhile", &blame.locks),
@@ -58,21 +59,12 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
         flows.push(drawing);
     }
     let height = if is_empty { y + 60 } else { y + MARGIN };
-    let size = (width.unsigned_abs(), height.unsigned_abs());
-    let facts = facts(blame);
-    let head = Head::new(options, "Who waits for whom", &facts, &notes);
-    let words = page::page(size, |page| {
-        page.fill((0, 0), (width, height), theme.paper)?;
-        head.draw(page, theme)?;
-        if is_empty {
-            let face = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
-            page.text("No thread waited for a lock.", (MARGIN, y + 16), face)?;
-        }
-        flows.iter().try_for_each(|flow| flow.words(page))
-    })?;
-    let charts = page::charts(size, |area| charts.iter().try_for_each(|bars| bars.draw(area)))?;
+    let nothing = is_empty.then_some("No thread waited for a lock.");
     let shapes: String = flows.iter().map(Drawing::shapes).collect();
-    Ok(page::picture(size, &head.title, &facts, &[&words, &charts, &shapes]))
+    page::sheet((width, height), theme, &head, (&facts, nothing), &shapes, |page| {
+        flows.iter().try_for_each(|flow| flow.words(page))?;
+        charts.iter().try_for_each(|bars| bars.draw(page))
+    })
 }
 
 fn facts(blame: &Blame) -> String {

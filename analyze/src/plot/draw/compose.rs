@@ -3,7 +3,7 @@
 use super::{
     axis::Axis,
     histograms, lanes, latencies,
-    layout::{Layout, MARGIN, Options},
+    layout::{Layout, Options},
     legend::Captions,
     page::{self, Align, Face, Page, SMALL},
     palette::Palette,
@@ -21,7 +21,7 @@ pub fn svg(chart: &Chart, options: &Options) -> Result<String, AnalyzeError> {
     let width = options.pixels();
     let theme = options.theme.colours();
     let palette = Palette::of(chart, theme);
-    let words = Captions::of(chart, &palette, width - 2 * MARGIN);
+    let words = Captions::of(chart, &palette, width);
     let layout = Layout::new(chart, options, words.height());
     let (from, to) = (chart.grid.from_ns(), chart.grid.to_ns());
     let wanted = usize::try_from((layout.right - layout.left) / 64).unwrap_or(1);
@@ -49,22 +49,16 @@ pub fn svg(chart: &Chart, options: &Options) -> Result<String, AnalyzeError> {
         } else {
             lanes::labels(page, chart, &layout, &palette)?;
         }
-        axis_labels(page, &layout, &axis)
+        axis_labels(page, &layout, &axis)?;
+        latencies::draw(page, chart, &layout)?;
+        histograms::draw(page, chart, &layout)
     })?;
-    let below = page::charts(size, |area| {
-        latencies::draw(area, chart, &layout)?;
-        histograms::draw(area, chart, &layout)
-    })?;
-    let description = words.facts.join("; ");
-    Ok(page::picture(
-        size,
-        &words.title,
-        &description,
-        &[&palette.definitions(), &background, &bars, &labels, &below],
-    ))
+    let (head, definitions) = (&words.head, palette.definitions());
+    let parts = [&definitions[..], &background, &bars, &labels];
+    Ok(page::picture(size, &head.title, &head.facts.join("; "), &parts))
 }
 
-pub(super) fn grid_lines(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
+pub(super) fn grid_lines(page: &Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
     for tick in &axis.ticks {
         let x = layout.x(tick.ts_ns).round() as i32;
         page.line((x, layout.top), (x, layout.lanes_bottom + 5), layout.theme.grid)?;
@@ -72,7 +66,7 @@ pub(super) fn grid_lines(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> R
     Ok(())
 }
 
-pub(super) fn axis_labels(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
+pub(super) fn axis_labels(page: &Page<'_>, layout: &Layout, axis: &Axis) -> Result<(), AnalyzeError> {
     let (left, right, y) = (layout.left, layout.right, layout.lanes_bottom);
     page.line((left, y), (right, y), layout.theme.frame)?;
     let face = Face { size: SMALL, colour: layout.theme.faint_ink, bold: false, align: Align::Centre };
@@ -84,7 +78,7 @@ pub(super) fn axis_labels(page: &mut Page<'_>, layout: &Layout, axis: &Axis) -> 
     page.text(&axis.caption, ((left + right) / 2, y + 34), face)
 }
 
-fn nothing(page: &mut Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
+fn nothing(page: &Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
     let face = Face { size: page::TEXT, colour: layout.theme.ink, bold: true, align: Align::Centre };
     let y = (layout.lanes_top + layout.lanes_bottom) / 2;
     let words = "Nobody held the lock or waited for it in this window.";

@@ -126,7 +126,7 @@ impl<'a> Drawing<'a> {
     }
 
     /// Draws the words.
-    pub(super) fn words(&self, page: &mut Page<'_>) -> Result<(), AnalyzeError> {
+    pub(super) fn words(&self, page: &Page<'_>) -> Result<(), AnalyzeError> {
         let bold = Face { size: TEXT, colour: self.theme.ink, bold: true, align: Align::Left };
         let faint = Face { size: SMALL, colour: self.theme.faint_ink, bold: false, align: Align::Right };
         let (left, right) = (self.sides.0 as i32 - 6, self.sides.1 as i32 + 6);

@@ -2,8 +2,8 @@
 
 use super::{
     layout::{Layout, MARGIN, PANEL},
-    page::{Align, Face, SMALL},
-    panel::{self, Area, LABELS, Panel, Scale, WORDS, block, log},
+    page::{Align, Face, Page, SMALL},
+    panel::{LABELS, Panel, Scale, WORDS, block, log},
     text,
     theme::Rgb,
 };
@@ -18,7 +18,7 @@ const WAITS: Rgb = (86, 180, 233);
 const HOLDS: Rgb = (0, 158, 115);
 
 /// Draws a histogram of the waits and one of the holds, as far as there are any.
-pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn draw(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
     let Some(top) = layout.histograms else { return Ok(()) };
     let overall = &chart.overall;
     let all = [("Waits", &overall.waits, WAITS), ("Holds", &overall.holds, HOLDS)];
@@ -26,14 +26,14 @@ pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<()
     let width = (layout.width - 2 * MARGIN) / i32::try_from(shown.len()).unwrap_or(1).max(1);
     let mut left = MARGIN;
     for (name, times, colour) in shown {
-        histogram(area, layout, (name, times, colour), (left + 60, left + width - 16), top)?;
+        histogram(page, layout, (name, times, colour), (left + 60, left + width - 16), top)?;
         left += width;
     }
     Ok(())
 }
 
 fn histogram(
-    area: &Area<'_>,
+    page: &Page<'_>,
     layout: &Layout,
     (name, times, colour): (&str, &Distribution, Rgb),
     sides: (i32, i32),
@@ -61,7 +61,7 @@ fn histogram(
         y: Scale { to: most as f64 * ROOM, ..Scale::of_counts(most) },
         has_rows: false,
     };
-    let axes = place.draw(area)?;
+    let axes = place.draw(page)?;
     for band in &times.bands {
         let (from, to) = (log(band.from_ns), log(band.to_ns.saturating_add(1)));
         // A narrow gap tells bars apart.
@@ -92,8 +92,8 @@ fn histogram(
         let y = place.ends.0 + 7 + 12 * i32::try_from(at).unwrap_or(0);
         let (from, to) = if is_right { (x - width - 4, x - 2) } else { (x + 2, x + width + 4) };
         // The lines of other percentiles must not cross the words.
-        panel::mark(area, (from, y - 6), (to, y + 6), layout.theme.paper)?;
-        panel::text(area, name, (x + if is_right { -3 } else { 4 }, y), face)?;
+        page.fill((from, y - 6), (to, y + 6), layout.theme.paper)?;
+        page.text(name, (x + if is_right { -3 } else { 4 }, y), face)?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ const LEAST: i32 = 2;
 const ARROW: i32 = 5;
 
 /// Draws the background of each lane.
-pub(super) fn backgrounds(page: &mut Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn backgrounds(page: &Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
     for lane in 0..layout.lanes {
         let top = layout.lane_top(lane);
         page.fill((layout.left, top), (layout.right, top + layout.lane_height), layout.theme.lane)?;
@@ -184,7 +184,7 @@ pub(super) fn write_crosses(svg: &mut String, path: &str, theme: &Colours) {
 
 /// Draws names left of the lanes and sums right of them.
 pub(super) fn labels(
-    page: &mut Page<'_>,
+    page: &Page<'_>,
     chart: &Chart,
     layout: &Layout,
     palette: &Palette,

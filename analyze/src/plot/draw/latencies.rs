@@ -7,8 +7,8 @@ use plotters::{element::Rectangle, style::Color};
 use super::{
     axis::Axis,
     layout::{LINE, Layout, PANEL},
-    page::{SMALL, failed, rgb},
-    panel::{Area, LABELS, Panel, Scale, WORDS, block, log},
+    page::{Page, SMALL, failed, rgb},
+    panel::{LABELS, Panel, Scale, WORDS, block, log},
     text,
     theme::{Rgb, mix},
 };
@@ -21,7 +21,7 @@ const SHADE: Rgb = (0, 114, 178);
 const P99: Rgb = (213, 94, 0);
 
 /// Draws the panel, if the lock was waited for.
-pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn draw(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
     let Some(top) = layout.latencies else { return Ok(()) };
     let latencies = &chart.overall.latencies;
     let grid = &latencies.grid;
@@ -58,7 +58,7 @@ pub(super) fn draw(area: &Area<'_>, chart: &Chart, layout: &Layout) -> Result<()
         y: Scale::of_times(shortest, longest),
         has_rows: false,
     };
-    let axes = panel.draw(area)?;
+    let axes = panel.draw(page)?;
     let x = |column: usize| offset(grid.begin_of(column));
     let most = counts.values().max().copied().unwrap_or(1);
     for ((column, row), count) in &counts {

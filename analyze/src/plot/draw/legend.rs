@@ -2,8 +2,8 @@
 
 use super::{
     lanes::{cross, woken_bars, write_crosses},
-    layout::{LINE, Layout},
-    page::{Align, Bars, Face, Page, SMALL, TEXT, TITLE},
+    layout::{LINE, Layout, MARGIN},
+    page::{Align, Bars, Face, Head, Page, SMALL, TEXT},
     palette::Palette,
     text,
     theme::hex,
@@ -17,11 +17,8 @@ const MARK: i32 = 20;
 /// The text above the picture.
 #[derive(Clone, Debug)]
 pub(super) struct Captions {
-    pub(super) title: String,
-    /// The lock and the sums.
-    pub(super) facts: Vec<String>,
-    /// Warnings about data that is missing.
-    pub(super) remarks: Vec<String>,
+    /// The lock and the sums, and warnings about data that is missing.
+    pub(super) head: Head,
     /// The legend by lines; x is relative to the left edge.
     pub(super) legend: Vec<Vec<(i32, Mark, &'static str)>>,
 }
@@ -51,45 +48,30 @@ impl Captions {
             let [shown, all] = [chart.grid.span_ns(), chart.overall.latencies.grid.span_ns()].map(span);
             title = format!("{}: the busiest {shown} of {all}", text::clean(&title, 60));
         }
-        let title = text::clean(&title, text::fitting(width, TITLE));
         let mut what = Vec::new();
         what.extend(address.map(|address| format!("address {address}")));
         what.push(lock.pid.map_or_else(|| "of the kernel".to_owned(), |pid| format!("of process {pid}")));
         what.push(format!("lock {} of the trace", lock.id));
-        let room = text::fitting(width, TEXT);
+        let width_of_text = width - 2 * MARGIN;
+        let room = text::fitting(width_of_text, TEXT);
         let mut facts = text::wrap(&what, room);
         facts.extend(text::wrap(&sums(chart), room));
-        let mut warnings = Vec::new();
-        for deadlock in &chart.deadlocks {
-            let parts: Vec<String> = deadlock.split("; ").map(|part| text::clean(part, room)).collect();
-            warnings.extend(text::wrap(&parts, room));
-        }
-        warnings.extend(remarks(chart).iter().map(|remark| text::clean(remark, room)));
-        Self { title, facts, remarks: warnings, legend: legend(chart, palette, width) }
+        let mut notes = text::notes(&chart.deadlocks, room);
+        notes.extend(remarks(chart).iter().map(|remark| text::clean(remark, room)));
+        Self { head: Head::new(&title, &facts, notes, width), legend: legend(chart, palette, width_of_text) }
     }
 
     /// Returns the height of the text above the picture.
     pub(super) fn height(&self) -> i32 {
-        let lines = self.facts.len() + self.remarks.len() + self.legend.len();
-        34 + LINE * i32::try_from(lines).unwrap_or(0) + 12
+        self.head.end() + 3 + LINE * i32::try_from(self.legend.len()).unwrap_or(0)
     }
 
-    pub(super) fn draw(&self, page: &mut Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
-        let face = Face { size: TEXT, colour: layout.theme.ink, bold: false, align: Align::Left };
-        page.text(&self.title, (layout.labels_left, 20), Face { size: TITLE, bold: true, ..face })?;
-        let mut y = 43;
-        for fact in &self.facts {
-            page.text(fact, (layout.labels_left, y), face)?;
-            y += LINE;
-        }
-        for remark in &self.remarks {
-            page.text(remark, (layout.labels_left, y), Face { bold: true, ..face })?;
-            y += LINE;
-        }
-        y += 4;
+    pub(super) fn draw(&self, page: &Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
+        self.head.draw(page, layout.theme)?;
+        let face = Face { size: SMALL, colour: layout.theme.faint_ink, bold: false, align: Align::Left };
+        let mut y = self.head.end() + 4;
         for line in &self.legend {
             for (x, _, words) in line {
-                let face = Face { size: SMALL, colour: layout.theme.faint_ink, ..face };
                 page.text(words, (layout.labels_left + x + MARK + 5, y), face)?;
             }
             y += LINE;
@@ -100,54 +82,40 @@ impl Captions {
     /// Returns the marks of the legend.
     pub(super) fn marks(&self, layout: &Layout, palette: &Palette) -> String {
         let mut svg = String::from("<g shape-rendering=\"crispEdges\">\n");
-        let lines = i32::try_from(self.facts.len() + self.remarks.len()).unwrap_or(0);
-        let mut y = 43 + LINE * lines + 4;
+        let mut y = self.head.end() + 4;
         let first = (0..layout.lanes).find(|lane| palette.lane(*lane).is_some());
+        let solid = hex(first.and_then(|lane| palette.lane(lane)).unwrap_or(layout.theme.ink));
         for line in &self.legend {
             for (x, mark, _) in line {
                 let x = layout.labels_left + x;
-                let box_of = |top: i32, height: i32| {
-                    let mut bars = Bars::default();
-                    bars.push(f64::from(x), f64::from(x + MARK), top, height);
-                    bars
-                };
-                let ink = hex(layout.theme.ink);
-                let solid = first.and_then(|lane| palette.lane(lane)).map_or_else(|| ink.clone(), hex);
+                let mut bars = Bars::default();
+                let mut paint = hex(layout.theme.ink);
                 match mark {
-                    Mark::Hold => box_of(y - 5, 10).write(&mut svg, &solid),
-                    Mark::Wait => {
-                        let blocker = first.map_or(Blocker::Unknown, Blocker::Lane);
-                        box_of(y - 5, 10).write(&mut svg, &palette.wait(blocker));
+                    Mark::Hold | Mark::Wait | Mark::OtherWait | Mark::UnknownWait => {
+                        bars.push(f64::from(x), f64::from(x + MARK), y - 5, 10);
+                        paint = match mark {
+                            Mark::Hold => solid.clone(),
+                            Mark::Wait => palette.wait(first.map_or(Blocker::Unknown, Blocker::Lane)),
+                            Mark::OtherWait => palette.wait(Blocker::Several),
+                            _ => palette.wait(Blocker::Unknown),
+                        };
                     }
-                    Mark::OtherWait => box_of(y - 5, 10).write(&mut svg, &palette.wait(Blocker::Several)),
-                    Mark::Woken => {
-                        let mut woken = Bars::default();
-                        woken_bars(&mut woken, f64::from(x), f64::from(x + MARK), y - 5, 10);
-                        woken.write(&mut svg, &ink);
-                    }
-                    Mark::UnknownWait => {
-                        box_of(y - 5, 10).write(&mut svg, &palette.wait(Blocker::Unknown));
-                    }
+                    Mark::Woken => woken_bars(&mut bars, f64::from(x), f64::from(x + MARK), y - 5, 10),
                     Mark::GaveUp => write_crosses(&mut svg, &cross(x + MARK / 2, y, 4), layout.theme),
-                    Mark::GoesOn => {
-                        let mut arrow = Bars::default();
-                        arrow.arrow(f64::from(x + MARK / 2 - 2), y - 6, 12, 5);
-                        arrow.write(&mut svg, &ink);
-                    }
+                    Mark::GoesOn => bars.arrow(f64::from(x + MARK / 2 - 2), y - 6, 12, 5),
                     Mark::Loss => {
-                        let mut tick = Bars::default();
-                        tick.push(f64::from(x + MARK / 2 - 1), f64::from(x + MARK / 2 + 1), y - 5, 10);
-                        tick.write(&mut svg, &hex(layout.theme.loss));
+                        bars.push(f64::from(x + MARK / 2 - 1), f64::from(x + MARK / 2 + 1), y - 5, 10);
+                        paint = hex(layout.theme.loss);
                     }
                     Mark::Share => {
-                        let mut bars = Bars::default();
                         for (at, height) in [3, 5, 4, 8, 6].into_iter().enumerate() {
                             let left = f64::from(x) + 4.0 * at as f64;
                             bars.push(left, left + 4.0, y + 5 - height, height);
                         }
-                        bars.write(&mut svg, &solid);
+                        paint.clone_from(&solid);
                     }
                 }
+                bars.write(&mut svg, &paint);
             }
             y += LINE;
         }

@@ -3,10 +3,10 @@
 use super::{
     axis::Axis,
     blame,
-    layout::{LINE, MARGIN, Options},
-    page::{self, Align, Face, TEXT},
-    panel::{Area, Panel, Scale, WORDS, block, log},
-    stacked::{Bar, Head, Part, Place, ROW, Stacked, rows},
+    layout::{MARGIN, Options},
+    page::{self, Head, Page, TEXT},
+    panel::{Panel, Scale, WORDS, block, log},
+    stacked::{Bar, Part, Place, ROW, Stacked, rows},
     text,
     theme::{Colours, Rgb, mix},
 };
@@ -39,45 +39,29 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     let place = Place::new(theme, width);
     let shown = i32::try_from(overview.locks.len()).unwrap_or(0);
     let rows = i32::try_from(waited(overview).count()).unwrap_or(0);
-    let room = text::fitting(width - 2 * MARGIN, TEXT);
-    let notes = text::notes(&overview.notes, room);
-    let lines = i32::try_from(notes.len()).unwrap_or(0);
-    let head = 66 + lines * LINE;
+    let facts = facts(overview);
+    let notes = text::notes(&overview.notes, text::fitting(width - 2 * MARGIN, TEXT));
+    let texts = Head::new("Waiting for locks", std::slice::from_ref(&facts), notes, width);
+    let head = texts.end() + 6;
     let heading = "Locks with the most waiting".to_owned();
     let captions = ["the waiters:", "the holders meanwhile:"];
     let bars = Stacked::new(&place, heading, lock_bars(&overview.locks, theme), captions, head);
     let bars_end = bars.ends().1 + BELOW;
     let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
     let height = if shown == 0 { head + 60 } else { map_end + 2 * (WORDS + CHART + BELOW) + MARGIN };
-    let size = (width.unsigned_abs(), height.unsigned_abs());
-    let facts = facts(overview);
-    let texts = Head::new(options, "Waiting for locks", &facts, &notes);
-    let head_body = page::page(size, |page| {
-        page.fill((0, 0), (width, height), theme.paper)?;
-        texts.draw(page, theme)?;
-        if shown == 0 {
-            let nothing = if overview.open_waits > 0 {
-                "No wait ended with its lock: waits that are open at the end have no bar."
-            } else {
-                "No thread waited for a lock."
-            };
-            let face = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
-            page.text(nothing, (MARGIN, head + 16), face)?;
-        }
-        Ok(())
-    })?;
-    let charts = page::charts(size, |area| {
-        if shown > 0 {
-            bars.draw(area)?;
-            heat(area, overview, &place, (bars_end + WORDS, bars_end + WORDS + rows * ROW))?;
-            let first = map_end + WORDS;
-            let second = first + CHART + BELOW + WORDS;
-            waiters(area, overview, &place, (first, first + CHART))?;
-            wait_lengths(area, overview, &place, (second, second + CHART))?;
-        }
-        Ok(())
-    })?;
-    Ok(page::picture(size, &texts.title, &facts, &[&head_body, &charts]))
+    let nothing = match overview.open_waits {
+        0 => "No thread waited for a lock.",
+        _ => "No wait ended with its lock: waits that are open at the end have no bar.",
+    };
+    let nothing = (shown == 0).then_some(nothing);
+    page::sheet((width, height), theme, &texts, (&facts, nothing), "", |page| {
+        bars.draw(page)?;
+        heat(page, overview, &place, (bars_end + WORDS, bars_end + WORDS + rows * ROW))?;
+        let first = map_end + WORDS;
+        let second = first + CHART + BELOW + WORDS;
+        waiters(page, overview, &place, (first, first + CHART))?;
+        wait_lengths(page, overview, &place, (second, second + CHART))
+    })
 }
 
 fn facts(overview: &Overview) -> String {
@@ -136,7 +120,7 @@ fn waited(overview: &Overview) -> impl Iterator<Item = &Series> {
 }
 
 /// Draws the waits of each lock in each period.
-fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -> Result<(), AnalyzeError> {
+fn heat(page: &Page<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -> Result<(), AnalyzeError> {
     let timeline = &overview.timeline;
     let (x, unit) = time(overview, place);
     let names: Vec<String> = waited(overview).map(|series| series.name.clone()).collect();
@@ -156,7 +140,7 @@ fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -
         x,
         ..rows(place, ends, names.iter().map(String::as_str))
     };
-    let axes = panel.draw(area)?;
+    let axes = panel.draw(page)?;
     for (row, (period, cell)) in cells().filter(|(_, (_, cell))| cell.wait_ns > 0) {
         let (from_ns, to_ns) = timeline.period(*period);
         let share = 0.15 + 0.85 * (mean(*period, cell.wait_ns) / most.max(f64::MIN_POSITIVE)).sqrt();
@@ -173,7 +157,7 @@ fn heat(area: &Area<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -
 
 /// Draws the mean number of waiting threads in each period.
 fn waiters(
-    area: &Area<'_>,
+    page: &Page<'_>,
     overview: &Overview,
     place: &Place,
     ends: (i32, i32),
@@ -187,7 +171,7 @@ fn waiters(
         y: Scale::of_numbers(most),
         ..rows(place, ends, std::iter::empty())
     };
-    let axes = panel.draw(area)?;
+    let axes = panel.draw(page)?;
     for period in &overview.periods {
         let offset = |ns: i64| (ns - overview.timeline.from_ns) as f64;
         block(&axes, (offset(period.from_ns), 0.0), (offset(period.to_ns), period.waiting), SHADE)?;
@@ -197,7 +181,7 @@ fn waiters(
 
 /// Draws the mean and the longest wait of the acquisitions in each period.
 fn wait_lengths(
-    area: &Area<'_>,
+    page: &Page<'_>,
     overview: &Overview,
     place: &Place,
     ends: (i32, i32),
@@ -216,7 +200,7 @@ fn wait_lengths(
         y: Scale::of_times(shortest, longest),
         ..rows(place, ends, std::iter::empty())
     };
-    let axes = panel.draw(area)?;
+    let axes = panel.draw(page)?;
     let thick = (panel.y.to - panel.y.from) / f64::from(CHART) * 2.0;
     for row in waited() {
         let from = (row["from_ns"] - overview.timeline.from_ns) as f64;

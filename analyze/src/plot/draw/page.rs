@@ -9,13 +9,19 @@ use plotters::{
     backend::{DrawingBackend, SVGBackend},
     coord::Shift,
     drawing::{DrawingArea, IntoDrawingArea},
+    element::{Drawable, PointCollection, Polygon, Rectangle, Text},
     style::{
         Color, FontDesc, FontFamily, FontStyle, RGBColor, TextStyle,
         text_anchor::{HPos, Pos, VPos},
     },
 };
+use plotters_backend::{BackendCoord, DrawingErrorKind};
 
-use super::{text, theme::Rgb};
+use super::{
+    layout::{LINE, MARGIN},
+    text,
+    theme::{Colours, Rgb},
+};
 use output::AnalyzeError;
 
 /// Font size of ordinary text, in pixels.
@@ -24,11 +30,6 @@ pub(super) const TEXT: f64 = 12.0;
 pub(super) const SMALL: f64 = 11.0;
 /// Font size of the title.
 pub(super) const TITLE: f64 = 18.0;
-
-/// A drawing surface.
-pub(super) struct Page<'a> {
-    backend: SVGBackend<'a>,
-}
 
 /// The alignment of a text at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,57 +51,98 @@ pub(super) struct Face {
     pub(super) align: Align,
 }
 
+/// A drawing surface in pixels, on which plotters draws charts, too.
+pub(super) struct Page<'a>(pub(super) DrawingArea<SVGBackend<'a>, Shift>);
+
 /// Draws on a page of this size. Returns the elements without the `svg` element around them.
 pub(super) fn page(
     size: (u32, u32),
-    draw: impl FnOnce(&mut Page<'_>) -> Result<(), AnalyzeError>,
-) -> Result<String, AnalyzeError> {
-    let mut svg = String::new();
-    let mut page = Page { backend: SVGBackend::with_string(&mut svg, size) };
-    draw(&mut page)?;
-    page.backend.present().map_err(failed)?;
-    drop(page);
-    Ok(body(&svg))
-}
-
-/// Draws charts of plotters. Returns the elements without the `svg` element around them.
-pub(super) fn charts(
-    size: (u32, u32),
-    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), AnalyzeError>,
+    draw: impl FnOnce(&Page<'_>) -> Result<(), AnalyzeError>,
 ) -> Result<String, AnalyzeError> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        draw(&area)?;
-        area.present().map_err(failed)?;
+        let page = Page(SVGBackend::with_string(&mut svg, size).into_drawing_area());
+        draw(&page)?;
+        page.0.present().map_err(failed)?;
     }
-    Ok(body(&svg))
-}
-
-fn body(svg: &str) -> String {
     let body = svg.split_once(">\n").map_or("", |(_, body)| body);
-    body.trim_end().strip_suffix("</svg>").unwrap_or(body).to_owned()
+    Ok(body.trim_end().strip_suffix("</svg>").unwrap_or(body).to_owned())
 }
 
 impl Page<'_> {
-    pub(super) fn fill(&mut self, from: (i32, i32), to: (i32, i32), colour: Rgb) -> Result<(), AnalyzeError> {
-        self.backend.draw_rect(from, to, &rgb(colour).filled(), true).map_err(failed)
+    pub(super) fn fill(&self, from: (i32, i32), to: (i32, i32), colour: Rgb) -> Result<(), AnalyzeError> {
+        self.0.draw(&Rectangle::new([from, to], rgb(colour).filled())).map_err(failed)
     }
 
-    pub(super) fn line(&mut self, from: (i32, i32), to: (i32, i32), colour: Rgb) -> Result<(), AnalyzeError> {
-        self.backend.draw_line(from, to, &rgb(colour)).map_err(failed)
+    pub(super) fn line(&self, from: (i32, i32), to: (i32, i32), colour: Rgb) -> Result<(), AnalyzeError> {
+        self.0.draw(&Line([from, to], rgb(colour))).map_err(failed)
     }
 
-    pub(super) fn area(&mut self, points: Vec<(i32, i32)>, colour: Rgb) -> Result<(), AnalyzeError> {
+    pub(super) fn area(&self, points: Vec<(i32, i32)>, colour: Rgb) -> Result<(), AnalyzeError> {
         if points.is_empty() {
             return Ok(());
         }
-        self.backend.fill_polygon(points, &rgb(colour)).map_err(failed)
+        self.0.draw(&Polygon::new(points, rgb(colour))).map_err(failed)
     }
 
     /// Text whose middle line is at `y`.
-    pub(super) fn text(&mut self, text: &str, (x, y): (i32, i32), face: Face) -> Result<(), AnalyzeError> {
-        self.backend.draw_text(text, &face.style(VPos::Center), (x, y)).map_err(failed)
+    pub(super) fn text(&self, text: &str, at: (i32, i32), face: Face) -> Result<(), AnalyzeError> {
+        self.0.draw(&Text::new(text, at, face.style(VPos::Center))).map_err(failed)
+    }
+}
+
+/// A straight line. The lines of plotters are paths of many points, which take more bytes.
+struct Line([(i32, i32); 2], RGBColor);
+
+impl<'a> PointCollection<'a, (i32, i32)> for &'a Line {
+    type Point = &'a (i32, i32);
+    type IntoIter = std::slice::Iter<'a, (i32, i32)>;
+
+    fn point_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl<B: DrawingBackend> Drawable<B> for Line {
+    fn draw<I: Iterator<Item = BackendCoord>>(
+        &self,
+        mut points: I,
+        backend: &mut B,
+        _: (u32, u32),
+    ) -> Result<(), DrawingErrorKind<B::ErrorType>> {
+        points.next().zip(points.next()).map_or(Ok(()), |(from, to)| backend.draw_line(from, to, &self.1))
+    }
+}
+
+/// The texts at the head of a picture, each as short as the picture is wide: its title, facts, and notes in bold.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub(super) title: String,
+    pub(super) facts: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Head {
+    /// Returns the head of a picture of this width. Notes are as short as they must be.
+    pub(super) fn new(title: &str, facts: &[String], notes: Vec<String>, width: i32) -> Self {
+        let room = |size: f64| text::fitting(width - 2 * MARGIN, size);
+        let facts = facts.iter().map(|fact| text::clean(fact, room(TEXT))).collect();
+        Self { title: text::clean(title, room(TITLE)), facts, notes }
+    }
+
+    /// Returns the middle of the line below the texts.
+    pub(super) fn end(&self) -> i32 {
+        43 + LINE * i32::try_from(self.facts.len() + self.notes.len()).unwrap_or(0)
+    }
+
+    pub(super) fn draw(&self, page: &Page<'_>, theme: &Colours) -> Result<(), AnalyzeError> {
+        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
+        page.text(&self.title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
+        let lines =
+            self.facts.iter().map(|fact| (fact, false)).chain(self.notes.iter().map(|note| (note, true)));
+        lines.zip(0..).try_for_each(|((text, bold), line)| {
+            page.text(text, (MARGIN, 43 + line * LINE), Face { bold, ..face })
+        })
     }
 }
 
@@ -172,6 +214,26 @@ const FONTS: &str = include_str!("../../../fonts/embedded.css");
 /// Returns the element that makes all text of an SVG use its own fonts.
 pub(in crate::plot) fn fonts() -> String {
     format!("<style>\n{FONTS}</style>\n")
+}
+
+/// Returns a picture of words and charts below a head, and of `shapes`. `facts` describe it; if there is nothing to draw, words say so.
+pub(super) fn sheet(
+    (width, height): (i32, i32),
+    theme: &Colours,
+    head: &Head,
+    (facts, nothing): (&str, Option<&str>),
+    shapes: &str,
+    draw: impl FnOnce(&Page<'_>) -> Result<(), AnalyzeError>,
+) -> Result<String, AnalyzeError> {
+    let size = (width.unsigned_abs(), height.unsigned_abs());
+    let words = page(size, |page| {
+        page.fill((0, 0), (width, height), theme.paper)?;
+        head.draw(page, theme)?;
+        let face = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
+        // Nothing takes 60 pixels.
+        nothing.map_or_else(|| draw(page), |nothing| page.text(nothing, (MARGIN, height - 44), face))
+    })?;
+    Ok(picture(size, &head.title, facts, &[&words, shapes]))
 }
 
 /// Returns the whole picture.

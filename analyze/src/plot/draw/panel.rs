@@ -6,25 +6,20 @@ use plotters::{
     backend::SVGBackend,
     chart::{ChartBuilder, ChartContext, LabelAreaPosition},
     coord::{
-        Shift,
         cartesian::Cartesian2d,
         ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter},
     },
-    drawing::DrawingArea,
-    element::{Rectangle, Text},
+    element::Rectangle,
     style::{Color, TRANSPARENT, text_anchor::VPos},
 };
 
 use super::{
     axis,
     layout::LINE,
-    page::{Align, Face, SMALL, TEXT, failed, rgb},
+    page::{Align, Face, Page, SMALL, TEXT, failed, rgb},
     theme::{Colours, Rgb},
 };
 use output::{AnalyzeError, units};
-
-/// The area that plotters draws on.
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A chart with two axes.
 pub(super) type Axes<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Scale, Scale>>;
@@ -63,18 +58,18 @@ pub(super) struct Panel {
 
 impl Panel {
     /// Draws the words and the axes.
-    pub(super) fn draw<'a>(&self, area: &Area<'a>) -> Result<Axes<'a>, AnalyzeError> {
+    pub(super) fn draw<'a>(&self, page: &Page<'a>) -> Result<Axes<'a>, AnalyzeError> {
         let (theme, (left, right), (top, bottom)) = (self.theme, self.sides, self.ends);
         let words = if self.labels > LABELS.0 { left - self.labels } else { left };
         let bold = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
         let faint = Face { size: SMALL, colour: theme.faint_ink, bold: false, align: Align::Left };
         let lines = i32::try_from(self.detail.len()).unwrap_or(1).max(1);
-        text(area, &self.heading, (words, top - 14 - LINE * lines + 1), bold)?;
+        page.text(&self.heading, (words, top - 14 - LINE * lines + 1), bold)?;
         for (line, y) in self.detail.iter().zip((1..=lines).rev().map(|line| top - 14 - LINE * (line - 1))) {
-            text(area, line, (words, y), faint)?;
+            page.text(line, (words, y), faint)?;
         }
         let size = (right - left + self.labels, bottom - top + LABELS.1);
-        let inner = area.clone().shrink((left - self.labels, top), size);
+        let inner = page.0.clone().shrink((left - self.labels, top), size);
         let mut axes = ChartBuilder::on(&inner)
             .set_label_area_size(LabelAreaPosition::Left, self.labels)
             .set_label_area_size(LabelAreaPosition::Bottom, LABELS.1)
@@ -165,16 +160,6 @@ impl ValueFormatter<f64> for Scale {
     }
 }
 
-/// Fills a rectangle in pixels.
-pub(super) fn mark(
-    area: &Area<'_>,
-    from: (i32, i32),
-    to: (i32, i32),
-    colour: Rgb,
-) -> Result<(), AnalyzeError> {
-    area.draw(&Rectangle::new([from, to], rgb(colour).filled())).map_err(failed)
-}
-
 /// Returns the position of a time on a logarithmic scale.
 pub(super) fn log(ns: i64) -> f64 {
     (ns.max(1) as f64).log10()
@@ -189,11 +174,6 @@ fn round_time(ns: i64) -> String {
 /// Returns the largest unit that is not longer than a time, and its length in ns.
 fn unit_of(ns: i64) -> (&'static str, i64) {
     axis::UNITS.into_iter().rev().find(|(_, scale)| ns >= *scale).unwrap_or(axis::UNITS[0])
-}
-
-/// Draws text whose middle line is at `y`.
-pub(super) fn text(area: &Area<'_>, text: &str, at: (i32, i32), face: Face) -> Result<(), AnalyzeError> {
-    area.draw(&Text::new(text.to_owned(), at, face.style(VPos::Center))).map_err(failed)
 }
 
 /// Draws a rectangle in the units of the axes.

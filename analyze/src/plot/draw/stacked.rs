@@ -1,13 +1,13 @@
-//! The head of a picture of many rows, and rows of stacked bars with names on the left, a legend above and a sum at the end of each bar.
+//! Rows of stacked bars with names on the left, a legend above and a sum at the end of each bar.
 //!
 //! Names and parts enter. Positions are computed first, so that the legend lists the parts that are seen.
 
 use plotters::coord::ranged1d::Ranged as _;
 
 use super::{
-    layout::{LINE, MARGIN, Options},
-    page::{Align, Face, Page, SMALL, TEXT, TITLE},
-    panel::{Area, Panel, Scale, WORDS, mark, text as write},
+    layout::{LINE, MARGIN},
+    page::{Align, Face, Page, SMALL, TEXT},
+    panel::{Panel, Scale, WORDS},
     text,
     theme::{Colours, Rgb},
 };
@@ -29,34 +29,6 @@ impl Place {
     /// Returns the place in a picture of this width.
     pub(super) fn new(theme: &'static Colours, width: i32) -> Self {
         Self { theme, left: MARGIN + (width / 3).min(330), right: width - MARGIN - 70 }
-    }
-}
-
-/// The texts at the head of a picture, each as short as the picture is wide.
-pub(super) struct Head<'a> {
-    pub(super) title: String,
-    pub(super) facts: &'a str,
-    pub(super) notes: &'a [String],
-    width: i32,
-}
-
-impl<'a> Head<'a> {
-    /// Returns the head of a picture with this title.
-    pub(super) fn new(options: &Options, title: &str, facts: &'a str, notes: &'a [String]) -> Self {
-        let width = options.pixels();
-        let title = text::clean(title, text::fitting(width - 2 * MARGIN, TITLE));
-        Self { title, facts, notes, width }
-    }
-
-    /// Draws the texts.
-    pub(super) fn draw(&self, page: &mut Page<'_>, theme: &Colours) -> Result<(), AnalyzeError> {
-        let face = Face { size: TEXT, colour: theme.ink, bold: false, align: Align::Left };
-        let facts = text::clean(self.facts, text::fitting(self.width - 2 * MARGIN, TEXT));
-        page.text(&self.title, (MARGIN, 20), Face { size: TITLE, bold: true, ..face })?;
-        page.text(&facts, (MARGIN, 43), face)?;
-        self.notes.iter().zip(1..).try_for_each(|(note, line)| {
-            page.text(note, (MARGIN, 43 + line * LINE), Face { bold: true, ..face })
-        })
     }
 }
 
@@ -114,20 +86,20 @@ impl<'a> Stacked<'a> {
     }
 
     /// Draws the heading, the legend, and a bar or two per row.
-    pub(super) fn draw(&self, area: &Area<'_>) -> Result<(), AnalyzeError> {
+    pub(super) fn draw(&self, page: &Page<'_>) -> Result<(), AnalyzeError> {
         let (theme, ends) = (self.place.theme, self.ends());
         let names = self.bars.iter().map(|bar| bar.name);
-        Panel { x: self.scale.clone(), ..rows(self.place, ends, names) }.draw(area)?;
+        Panel { x: self.scale.clone(), ..rows(self.place, ends, names) }.draw(page)?;
         let bold = Face { size: TEXT, colour: theme.ink, bold: true, align: Align::Left };
-        write(area, &self.heading, (MARGIN, self.top + 12), bold)?;
+        page.text(&self.heading, (MARGIN, self.top + 12), bold)?;
         let faint = Face { size: SMALL, colour: theme.faint_ink, bold: false, align: Align::Left };
         let mut y = self.top + 28;
         for line in &self.legend {
             for (x, colour, words) in line {
                 if let Some(colour) = colour {
-                    mark(area, (*x, y - 5), (x + MARK, y + 5), *colour)?;
+                    page.fill((*x, y - 5), (x + MARK, y + 5), *colour)?;
                 }
-                write(area, words, (x + if colour.is_some() { MARK + 5 } else { 0 }, y), faint)?;
+                page.text(words, (x + if colour.is_some() { MARK + 5 } else { 0 }, y), faint)?;
             }
             y += LINE;
         }
@@ -138,11 +110,11 @@ impl<'a> Stacked<'a> {
             for (parts, (from, to)) in [(&bar.parts, first), (&bar.second, second)] {
                 let spans = self.spans(parts);
                 for (part, (left, right)) in &spans {
-                    mark(area, (*left, top + from), (*right, top + to), part.colour)?;
+                    page.fill((*left, top + from), (*right, top + to), part.colour)?;
                 }
                 if let Some((_, (_, right))) = spans.last() {
                     let sum = units::duration(sum(parts));
-                    write(area, &sum, (right + 5, top + (from + to) / 2), face)?;
+                    page.text(&sum, (right + 5, top + (from + to) / 2), face)?;
                 }
             }
         }

@@ -14,7 +14,7 @@ use output::{AnalyzeError, units};
 const MARK: i32 = 14;
 
 /// Draws the background of the strips.
-pub(super) fn backgrounds(page: &mut Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn backgrounds(page: &Page<'_>, layout: &Layout) -> Result<(), AnalyzeError> {
     for (top, height) in layout.owner.into_iter().chain(layout.sites).chain([layout.waiters]) {
         page.fill((layout.left, top), (layout.right, top + height), layout.theme.lane)?;
     }
@@ -62,7 +62,7 @@ fn site_names(chart: &Chart, layout: &Layout) -> Vec<(i32, String)> {
 }
 
 /// Draws the names of the sites.
-pub(super) fn site_labels(page: &mut Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn site_labels(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
     let Some((top, height)) = layout.sites else { return Ok(()) };
     let face = Face { size: TEXT, colour: layout.theme.ink, bold: false, align: Align::Left };
     page.text("acquired at", (layout.labels_left, top + height / 2), face)?;
@@ -136,7 +136,7 @@ fn heights(share: &HolderShare, height: i32) -> Vec<(usize, i32)> {
 }
 
 /// Draws the number of waiters: the maximum of each column in light grey, the mean in dark grey upon it.
-pub(super) fn waiters(page: &mut Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn waiters(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
     let (top, height) = layout.waiters;
     let most = chart.waiters.iter().map(|column| column.peak).max().unwrap_or(0);
     let scale = f64::from(height - 2) / f64::from(most.max(1));
@@ -182,7 +182,7 @@ fn steps(chart: &Chart, layout: &Layout, height_of: impl Fn(usize, &Waiters) -> 
 }
 
 /// Draws the labels of the strip of holders.
-pub(super) fn owner_labels(page: &mut Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
+pub(super) fn owner_labels(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
     let Some((top, height)) = layout.owner else { return Ok(()) };
     let face = Face { size: TEXT, colour: layout.theme.ink, bold: false, align: Align::Left };
     page.text("held by", (layout.labels_left, top + height / 2), face)?;
