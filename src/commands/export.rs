@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use analyze::export::{self, Format, Options, PERIOD_NS};
+use analyze::export::{self, Format, Options};
 
 use super::{
     filters::{filter, ns},
@@ -20,14 +20,14 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
         of: own.of.unwrap_or_default(),
         unit: own.unit.unwrap_or_default(),
         limit: own.limit,
-        period_ns: own.period.map_or(PERIOD_NS, ns),
+        period_ns: own.period.map(ns),
         with_monitors: own.no_filter_monitors,
         aggregate: own.by.unwrap_or_default(),
         separator: own.field_separator.clone(),
         delimited: own.delimited,
         stacks: own.stacks,
         threads: own.threads,
-        max_wait_ns: own.max_wait.map_or(i64::MAX, ns),
+        max_wait_ns: own.max_wait.map(ns),
         states: args.states.state.clone(),
     };
     let file_options = files::options(args.file.force.force);

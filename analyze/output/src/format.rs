@@ -30,11 +30,6 @@ impl Format {
     pub const fn is_binary(self) -> bool {
         matches!(self, Self::Parquet | Self::Arrow | Self::Arrows)
     }
-
-    /// Returns whether the format is for people: columns have headings, values have units.
-    pub const fn is_for_people(self) -> bool {
-        matches!(self, Self::Text | Self::Md)
-    }
 }
 
 /// The format, style and columns of a table.

@@ -7,47 +7,26 @@ use crate::error::AnalyzeError;
 use trace_format::text::printable;
 
 /// A condition on a column, for a table that is not known yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Having {
     column: String,
     comparison: Comparison,
     value: String,
 }
 
-/// The comparison of a value with the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    Less,
-    AtMost,
-    Equal,
-    Unequal,
-    AtLeast,
-    Greater,
-}
+/// Whether a condition holds for the order of a value and the limit.
+type Comparison = fn(Ordering) -> bool;
 
 /// The signs, the longer ones first.
 const SIGNS: [(&str, Comparison); 7] = [
-    ("<=", Comparison::AtMost),
-    (">=", Comparison::AtLeast),
-    ("==", Comparison::Equal),
-    ("!=", Comparison::Unequal),
-    ("<", Comparison::Less),
-    (">", Comparison::Greater),
-    ("=", Comparison::Equal),
+    ("<=", Ordering::is_le),
+    (">=", Ordering::is_ge),
+    ("==", Ordering::is_eq),
+    ("!=", Ordering::is_ne),
+    ("<", Ordering::is_lt),
+    (">", Ordering::is_gt),
+    ("=", Ordering::is_eq),
 ];
-
-impl Comparison {
-    const fn holds(self, order: Ordering) -> bool {
-        match self {
-            Self::Less => order.is_lt(),
-            Self::AtMost => order.is_le(),
-            Self::Equal => order.is_eq(),
-            Self::Unequal => order.is_ne(),
-            Self::AtLeast => order.is_ge(),
-            Self::Greater => order.is_gt(),
-        }
-    }
-}
 
 impl FromStr for Having {
     type Err = AnalyzeError;
@@ -112,9 +91,9 @@ impl<R> RowTest<R> {
     pub fn holds(&self, row: &R) -> bool {
         match (self.column.cell(row), &self.limit) {
             (Cell::Int(value), Limit::Number(limit)) => {
-                (value as f64).partial_cmp(limit).is_some_and(|order| self.comparison.holds(order))
+                (value as f64).partial_cmp(limit).is_some_and(|order| (self.comparison)(order))
             }
-            (Cell::Text(text), Limit::Text(limit)) => self.comparison.holds((*text).cmp(limit.as_str())),
+            (Cell::Text(text), Limit::Text(limit)) => (self.comparison)((*text).cmp(limit.as_str())),
             _ => false,
         }
     }

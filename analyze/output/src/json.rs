@@ -14,13 +14,10 @@ pub fn write_value(value: &impl Serialize, out: &mut (impl Write + ?Sized)) -> R
     let text = serde_json::to_string_pretty(value).map_err(|error| AnalyzeError::Compute(error.into()))?;
     let mut safe = String::with_capacity(text.len() + 1);
     // The only line feeds are those of the layout: serde_json escapes C0 in strings.
-    for (at, line) in text.split('\n').enumerate() {
-        if at > 0 {
-            safe.push('\n');
-        }
+    for line in text.lines() {
         write_safe(line, &mut safe);
+        safe.push('\n');
     }
-    safe.push('\n');
     out.write_all(safe.as_bytes()).map_err(AnalyzeError::Write)
 }
 

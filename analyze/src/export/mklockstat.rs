@@ -27,6 +27,9 @@ use output::{error::AnalyzeError, safe};
 #[cfg(test)]
 mod tests;
 
+/// The length of a period unless another one is chosen, in ns.
+const PERIOD_NS: i64 = 50_000_000;
+
 /// Names of monitoring threads, which the original leaves out.
 const MONITORS: [&str; 3] = ["collect", "collectl", "tcplife-bpfcc"];
 
@@ -120,7 +123,8 @@ impl Periods {
         self.unknown += u64::from(event.wait_ns.is_none());
         let subject = (task, lock);
         let stack = *self.first_stacks.entry(subject).or_insert(event.stack);
-        let start_ns = event.ts_ns.saturating_sub(event.ts_ns.rem_euclid(options.period_ns.max(1)));
+        let start_ns =
+            event.ts_ns.saturating_sub(event.ts_ns.rem_euclid(options.period_ns.unwrap_or(PERIOD_NS).max(1)));
         let new = Period { stack, ..Period::default() };
         let period = self.sums.entry((start_ns, subject)).or_insert(new);
         add(&mut period.waited_ns, event.wait_ns.unwrap_or(0).max(0));

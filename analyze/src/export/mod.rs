@@ -27,7 +27,7 @@ mod stacks;
 mod tests;
 
 pub use locktrace::write_histograms as write_locktrace_histograms;
-pub use options::{Aggregate, Format, Of, Options, PERIOD_NS, Space, Unit};
+pub use options::{Aggregate, Format, Of, Options, Space, Unit};
 use read::Out;
 pub use read::Written;
 

@@ -107,7 +107,7 @@ fn add_up_waits(input: &Input<'_>, options: &Options, times: &mut Times) -> Resu
 /// Adds a time in whole microseconds, as offwaketime measures it.
 fn add(times: &mut Times, way: Way, ns: i64, options: &Options) {
     let us = u64::try_from(ns / 1000).unwrap_or(0);
-    if us > 0 && ns / 1000 <= options.max_wait_ns / 1000 {
+    if us > 0 && options.max_wait_ns.is_none_or(|most| ns / 1000 <= most / 1000) {
         let sum = times.entry(way).or_default();
         *sum = sum.saturating_add(us);
     }

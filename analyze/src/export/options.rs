@@ -52,7 +52,7 @@ impl Format {
 }
 
 /// The format, the selection, and what single formats can choose.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The format.
     pub format: Format,
@@ -67,8 +67,8 @@ pub struct Options {
     /// Firefox: the number of waits, and of holds; the longest are written. Prometheus and OpenMetrics: the number of locks with series of
     /// their own. perf-lock: the number of rows.
     pub limit: Option<usize>,
-    /// mklockstat: the length of a period in ns; at least 1.
-    pub period_ns: i64,
+    /// mklockstat: the length of a period in ns; `None` for 50 ms, as in the original.
+    pub period_ns: Option<i64>,
     /// mklockstat: includes monitoring threads.
     pub with_monitors: bool,
     /// perf-lock: the subject of a row.
@@ -83,35 +83,10 @@ pub struct Options {
     /// thread.
     pub threads: Option<Space>,
     /// offwaketime: the longest time to include, in ns (`-M`).
-    pub max_wait_ns: i64,
+    pub max_wait_ns: Option<i64>,
     /// offwaketime: selects off-CPU times by the state of the task; empty for all. A preempted task is `runnable`.
     pub states: Vec<TaskState>,
 }
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            format: Format::default(),
-            filter: Filter::default(),
-            allow_loss: false,
-            of: Of::default(),
-            unit: Unit::default(),
-            limit: None,
-            period_ns: PERIOD_NS,
-            with_monitors: false,
-            aggregate: Aggregate::default(),
-            separator: None,
-            delimited: false,
-            stacks: None,
-            threads: None,
-            max_wait_ns: i64::MAX,
-            states: Vec::new(),
-        }
-    }
-}
-
-/// The default length of a period, as in the original, in ns.
-pub const PERIOD_NS: i64 = 50_000_000;
 
 choices! {
     /// The weight of a stack.

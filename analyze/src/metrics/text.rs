@@ -43,24 +43,27 @@ pub(crate) fn causes(loss: &Loss) -> [(&'static str, u64); 5] {
     ]
 }
 
+/// The types of families.
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+const HISTOGRAM: &str = "histogram";
+
 /// A family with a sample for each lock: its name, type, help, and the value, if it is known.
-type OfLocks = (&'static str, Type, &'static str, fn(&Sums) -> Option<String>);
+type OfLocks = (&'static str, &'static str, &'static str, fn(&Sums) -> Option<String>);
 
 const OF_LOCKS: [OfLocks; 6] = [
-    ("klock_lock_waits", Type::Counter, "Waits that ended with the lock.", |sums| {
-        Some(sums.waits.to_string())
-    }),
-    ("klock_lock_waits_abandoned", Type::Counter, "Waits that ended without the lock.", |sums| {
+    ("klock_lock_waits", COUNTER, "Waits that ended with the lock.", |sums| Some(sums.waits.to_string())),
+    ("klock_lock_waits_abandoned", COUNTER, "Waits that ended without the lock.", |sums| {
         Some(sums.abandoned.to_string())
     }),
-    ("klock_lock_wait_seconds", Type::Counter, "Time of ended waits.", |sums| Some(seconds(sums.wait_ns))),
-    ("klock_lock_wait_seconds_max", Type::Gauge, "The longest wait since the start.", |sums| {
-        Some(seconds(sums.wait_max_ns.max(0).unsigned_abs().into()))
+    ("klock_lock_wait_seconds", COUNTER, "Time of ended waits.", |sums| Some(seconds(sums.wait_ns))),
+    ("klock_lock_wait_seconds_max", GAUGE, "The longest wait since the start.", |sums| {
+        Some(seconds(positive(sums.wait_max_ns)))
     }),
-    ("klock_lock_acquisitions", Type::Counter, "Acquisitions whose hold has ended.", |sums| {
+    ("klock_lock_acquisitions", COUNTER, "Acquisitions whose hold has ended.", |sums| {
         Some(sums.acquisitions.to_string())
     }),
-    ("klock_lock_hold_seconds", Type::Counter, "Time of ended holds, where they are recorded.", |sums| {
+    ("klock_lock_hold_seconds", COUNTER, "Time of ended holds, where they are recorded.", |sums| {
         (sums.holds > 0).then(|| seconds(sums.hold_ns))
     }),
 ];
@@ -81,39 +84,22 @@ pub(crate) fn write(
         page.family(name, of_type, help, rows);
     }
     page.histogram(series);
-    let none = String::new;
-    page.family(
-        "klock_series_cut",
-        Type::Gauge,
-        "Named locks without a series of their own.",
-        [(none(), series.cut().to_string())],
-    );
-    page.family("klock_events", Type::Counter, "Recorded events.", [(none(), events.recorded.to_string())]);
+    let one = |n: u64| Some((String::new(), n.to_string()));
+    let help = "Named locks without a series of their own.";
+    page.family("klock_series_cut", GAUGE, help, one(series.cut() as u64));
+    page.family("klock_events", COUNTER, "Recorded events.", one(events.recorded));
     let lost = events.lost.iter().map(|(cause, n)| (format!("cause=\"{cause}\""), n.to_string()));
-    page.family("klock_events_lost", Type::Counter, "Lost events by cause.", lost);
-    let skipped = events.skipped.map(|n| (none(), n.to_string()));
-    page.family(
-        "klock_events_skipped",
-        Type::Counter,
-        "Recorded events that are in no sum of this file.",
-        skipped,
-    );
-    let recording = events.recording.map(|is_on| (none(), u8::from(is_on).to_string()));
-    page.family("klock_recording", Type::Gauge, "1 while the recording goes on, 0 after its end.", recording);
+    page.family("klock_events_lost", COUNTER, "Lost events by cause.", lost);
+    let help = "Recorded events that are in no sum of this file.";
+    page.family("klock_events_skipped", COUNTER, help, events.skipped.and_then(one));
+    let help = "1 while the recording goes on, 0 after its end.";
+    page.family("klock_recording", GAUGE, help, events.recording.map(u64::from).and_then(one));
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
-    page.family("klock_build_info", Type::Gauge, "The version of klock.", [(version, "1".to_owned())]);
+    page.family("klock_build_info", GAUGE, "The version of klock.", [(version, "1".to_owned())]);
     if syntax == Syntax::OpenMetrics {
         page.text.push_str("# EOF\n");
     }
     out.write_all(page.text.as_bytes()).and_then(|()| out.flush()).map_err(AnalyzeError::Write)
-}
-
-/// The type of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Counter,
-    Gauge,
-    Histogram,
 }
 
 struct Page {
@@ -123,14 +109,9 @@ struct Page {
 
 impl Page {
     /// Writes the comments of a family. Only OpenMetrics names a counter without the end of its samples' names.
-    fn head(&mut self, name: &str, of_type: Type, help: &str) {
-        let end = if of_type == Type::Counter && self.syntax == Syntax::Prometheus { "_total" } else { "" };
-        let word = match of_type {
-            Type::Counter => "counter",
-            Type::Gauge => "gauge",
-            Type::Histogram => "histogram",
-        };
-        self.text.push_str(&format!("# HELP {name}{end} {help}\n# TYPE {name}{end} {word}\n"));
+    fn head(&mut self, name: &str, of_type: &str, help: &str) {
+        let end = if of_type == COUNTER && self.syntax == Syntax::Prometheus { "_total" } else { "" };
+        self.text.push_str(&format!("# HELP {name}{end} {help}\n# TYPE {name}{end} {of_type}\n"));
     }
 
     fn sample(&mut self, name: &str, labels: &str, value: &str) {
@@ -142,11 +123,11 @@ impl Page {
     fn family(
         &mut self,
         name: &str,
-        of_type: Type,
+        of_type: &str,
         help: &str,
         samples: impl IntoIterator<Item = (String, String)>,
     ) {
-        let end = if of_type == Type::Counter { "_total" } else { "" };
+        let end = if of_type == COUNTER { "_total" } else { "" };
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_some() {
             self.head(name, of_type, help);
@@ -160,7 +141,7 @@ impl Page {
         if kinds.is_empty() {
             return;
         }
-        self.head(NAME, Type::Histogram, "Ended waits by length.");
+        self.head(NAME, HISTOGRAM, "Ended waits by length.");
         for (kind, sums) in kinds {
             let mut up_to = 0;
             for (bucket, n) in sums.by_length.iter().enumerate() {

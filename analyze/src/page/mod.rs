@@ -23,7 +23,6 @@ mod causes;
 mod data;
 mod html;
 mod levels;
-mod options;
 mod pack;
 mod slices;
 mod tables;
@@ -32,13 +31,31 @@ mod tests;
 mod timeline;
 mod windows;
 
-pub use options::{INTERVALS, Options};
-
 use causes::Causes;
 use data::{About, Data, Picture};
 use levels::Levels;
 use pack::Pack;
 use windows::Keep;
+
+/// The intervals that a page keeps one by one, if no number is given.
+pub const INTERVALS: usize = 150_000;
+
+/// Options of a page.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The windows whose intervals are kept one by one, in ns since the start of the trace, without their ends. Empty: the busiest ones.
+    pub windows: Vec<(i64, i64)>,
+    /// The number of intervals that the windows keep.
+    pub intervals: usize,
+    /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
+    pub allow_loss: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { windows: Vec::new(), intervals: INTERVALS, allow_loss: false }
+    }
+}
 
 /// The rows of a table that a page holds; more than a person reads, and few enough for a small page.
 const MAX_ROWS: usize = 2000;
@@ -91,13 +108,13 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let chains_inputs = blame::open(std::slice::from_ref(trace), &chains_options)?;
     let overview = overview::Request::of(trace, &Filter::default(), inputs)?;
     let has_states = input.has_holder_states()?;
-    let plan = timeline::Plan::of(&input, window(&input)?, options)?;
+    let plan = timeline::Plan::of(&input, window(&input)?, &options.windows, options.intervals)?;
 
     let (blame, over_time) = (blame::gather(inputs, &blame_options)?, overview.gather(inputs)?);
     let tables = (report::gather(inputs, &report_options), (blame, over_time));
     let mut gathered = (why::gather(inputs, &why_options), tables);
     let causes = |states, locks: Vec<i32>| {
-        let (levels, keep) = plan.sinks(&input, locks.into_iter(), options);
+        let (levels, keep) = plan.sinks(&input, locks.into_iter());
         Causes {
             selection: &input.selection,
             chains: blame::Causes::new(chains_options.by, &chains_inputs[0], has_states),

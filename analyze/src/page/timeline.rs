@@ -8,7 +8,6 @@ use super::{
     activity::Activity,
     data::{Intervals, Level, Timeline, Window},
     levels::{HELD, Levels, PERIODS, WAITED},
-    options::Options,
     pack::Pack,
     windows::{Keep, Kept},
 };
@@ -29,29 +28,31 @@ pub(super) struct Plan {
     /// The start and the end of the trace.
     span: (i64, i64),
     windows: Vec<Window>,
+    /// The number of intervals that the windows keep.
+    intervals: usize,
 }
 
 impl Plan {
-    /// Plans the timeline of a trace from the start to the end.
-    pub(super) fn of(input: &Input<'_>, span: (i64, i64), options: &Options) -> Result<Self, AnalyzeError> {
-        let windows = match &options.windows[..] {
-            [] => Activity::of(input, span)?.busiest(WINDOWS, options.intervals, span.1),
+    /// Plans the timeline of a trace from the start to the end, with the chosen windows or else the busiest ones.
+    pub(super) fn of(
+        input: &Input<'_>,
+        span: (i64, i64),
+        chosen: &[(i64, i64)],
+        intervals: usize,
+    ) -> Result<Self, AnalyzeError> {
+        let windows = match chosen {
+            [] => Activity::of(input, span)?.busiest(WINDOWS, intervals, span.1),
             chosen => {
                 let chosen = chosen.iter().map(|window| absolute(*window, span.0, span.1));
                 chosen.collect::<Result<_, _>>()?
             }
         };
-        Ok(Self { span, windows })
+        Ok(Self { span, windows, intervals })
     }
 
     /// Returns the receivers of all intervals. `locks` are the ids of those with levels.
-    pub(super) fn sinks(
-        &self,
-        input: &Input<'_>,
-        locks: impl Iterator<Item = i32>,
-        options: &Options,
-    ) -> (Levels, Keep) {
-        (Levels::new(input, locks, self.span), Keep::new(self.windows.clone(), options.intervals))
+    pub(super) fn sinks(&self, input: &Input<'_>, locks: impl Iterator<Item = i32>) -> (Levels, Keep) {
+        (Levels::new(input, locks, self.span), Keep::new(self.windows.clone(), self.intervals))
     }
 }
 
@@ -63,7 +64,7 @@ pub(super) fn timeline(
     (sums, keep): (Levels, Keep),
     pack: &mut Pack,
 ) -> Timeline {
-    let Plan { span: (origin_ns, end_ns), windows } = plan;
+    let Plan { span: (origin_ns, end_ns), windows, .. } = plan;
     let (origin_ns, end_ns) = (*origin_ns, *end_ns);
     let mut locks: Vec<i32> = locks.take(MAX_LOCKS).collect();
     let mut places: FxHashMap<i32, usize> = locks.iter().enumerate().map(|(at, lock)| (*lock, at)).collect();

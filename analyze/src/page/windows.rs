@@ -78,8 +78,8 @@ impl Sink for Keep {
     #[inline]
     fn push(&mut self, item: Item<'_>) {
         match item {
-            Item::Hold(hold) => self.hold(hold),
-            Item::Wait(wait) => self.wait(wait),
+            Item::Hold(hold) if self.touches(hold.start_ns, hold.end_ns) => self.hold(hold),
+            Item::Wait(wait) if self.touches(wait.start_ns, wait.end_ns) => self.wait(wait),
             _ => {}
         }
     }
@@ -87,32 +87,18 @@ impl Sink for Keep {
 
 impl Keep {
     fn hold(&mut self, hold: &Hold) {
-        if self.touches(hold.start_ns, hold.end_ns) {
-            let Hold { start_ns, end_ns, lock, task, mode, stack, .. } = *hold;
-            let state = hold.state.as_str();
-            self.push(Kept {
-                start_ns,
-                end_ns,
-                is_wait: false,
-                lock,
-                task,
-                mode,
-                stack,
-                state,
-                holder: None,
-            });
-        }
+        let Hold { start_ns, end_ns, lock, task, mode, stack, .. } = *hold;
+        let (is_wait, state, holder) = (false, hold.state.as_str(), None);
+        self.push(Kept { start_ns, end_ns, is_wait, lock, task, mode, stack, state, holder });
     }
 
     fn wait(&mut self, wait: &Wait) {
-        if self.touches(wait.start_ns, wait.end_ns) {
-            let Wait { start_ns, end_ns, lock, task, mode, stack, .. } = *wait;
-            let state = wait.outcome.as_str();
-            let holder = match wait.charge {
-                Charge::Hold { task, start_ns } => Some((task, start_ns)),
-                Charge::Gap | Charge::Unknown => None,
-            };
-            self.push(Kept { start_ns, end_ns, is_wait: true, lock, task, mode, stack, state, holder });
-        }
+        let Wait { start_ns, end_ns, lock, task, mode, stack, .. } = *wait;
+        let holder = match wait.charge {
+            Charge::Hold { task, start_ns } => Some((task, start_ns)),
+            Charge::Gap | Charge::Unknown => None,
+        };
+        let (is_wait, state) = (true, wait.outcome.as_str());
+        self.push(Kept { start_ns, end_ns, is_wait, lock, task, mode, stack, state, holder });
     }
 }

@@ -12,8 +12,6 @@ mod fill;
 mod grid;
 #[cfg(test)]
 pub(crate) mod history;
-mod holders;
-mod kept;
 mod overall;
 mod replay;
 mod survey;
@@ -28,5 +26,5 @@ pub use chart::{
 };
 pub use compute::{Query, of_lock};
 pub use grid::{Grid, MAX_COLUMNS};
-pub use overall::{Band, Distribution, Latencies, LatencyCell, Overall, RANKS};
+pub use overall::{Distribution, Latencies, LatencyCell, Overall, RANKS};
 pub use track::{Cell, cells};

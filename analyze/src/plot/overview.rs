@@ -198,7 +198,7 @@ pub(super) fn recorded_span_ns(trace: &Trace, filter: &Filter) -> i64 {
 
 /// Returns the length of the periods of a picture of this much time, in ns.
 pub(super) fn period_ns(span_ns: i64) -> i64 {
-    round((span_ns / PERIODS).max(1))
+    round_up((span_ns / PERIODS).max(1))
 }
 
 /// Returns the options of the waits by lock and period; without a period, the table chooses one.
@@ -212,10 +212,11 @@ pub(super) fn timeline_options(filter: &Filter, period_ns: Option<i64>) -> timel
     }
 }
 
-/// Returns the smallest time that is not shorter and is 1, 2 or 5 times a power of ten.
-fn round(ns: i64) -> i64 {
-    let powers = (0..18).map(|power| 10_i64.pow(power));
-    powers.flat_map(|power| [1, 2, 5].map(|factor| factor * power)).find(|round| *round >= ns).unwrap_or(ns)
+/// Returns the smallest number that is not less and is 1, 2 or 5 times a power of ten; the greatest of all if there is none.
+pub(super) fn round_up(least: i64) -> i64 {
+    let powers = (0..19).map(|power| 10_i64.pow(power));
+    let all = powers.flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)));
+    all.into_iter().find(|round| *round >= least).unwrap_or(i64::MAX)
 }
 
 /// Returns the sums of all locks by period.

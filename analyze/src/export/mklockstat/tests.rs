@@ -145,8 +145,8 @@ proptest! {
             .iter()
             .map(|(ts, wait, task, lock)| format!("{} T{task} acquire m{lock} wait={wait}\n", ts + 300_000_000))
             .collect();
-        let options = Options { period_ns: period_ms * 1_000_000, ..Options::default() };
-        let period_ns = options.period_ns;
+        let period_ns = period_ms * 1_000_000;
+        let options = Options { period_ns: Some(period_ns), ..Options::default() };
         let sums = lines(&text, options).iter().filter(|line| line.starts_with('s')).fold((0, 0), |sums, line| {
             let fields: Vec<&str> = line.split(',').collect();
             let (start, waited, count): (i64, i64, i64) =

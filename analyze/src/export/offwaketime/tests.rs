@@ -132,7 +132,7 @@ fn times_count_in_whole_microseconds_between_the_bounds() {
     assert_eq!(seed(&trace, Options::default()), "a;g;;--;; 1\na;h;;--;; 5\na;i;;--;; 60\n");
     let between = |min_us: i64, max_us: i64| {
         let filter = intervals::Filter { min_wait_ns: Some(min_us * 1000), ..intervals::Filter::default() };
-        Options { filter, max_wait_ns: max_us * 1000, ..Options::default() }
+        Options { filter, max_wait_ns: Some(max_us * 1000), ..Options::default() }
     };
     assert_eq!(seed(&trace, between(5, 60)), "a;h;;--;; 5\na;i;;--;; 60\n");
     assert_eq!(seed(&trace, between(2, 59)), "a;h;;--;; 5\n");

@@ -3,6 +3,7 @@
 //! Times count from the start of the trace, or from the left edge of the window if labels would have too many digits; the caption
 //! says which.
 
+use crate::plot::overview::round_up;
 use output::units;
 
 /// The most digits that a tick may have.
@@ -77,21 +78,7 @@ impl Axis {
 
 /// The length between ticks, in ns: 1, 2 or 5 times a power of ten, such that there are at most `wanted`.
 pub(super) fn step(span: i64, wanted: usize) -> i64 {
-    let least = span / i64::try_from(wanted.max(1)).unwrap_or(1);
-    let mut power: i64 = 1;
-    loop {
-        for factor in [1, 2, 5] {
-            match power.checked_mul(factor) {
-                Some(step) if step >= least => return step,
-                None => return i64::MAX,
-                Some(_) => {}
-            }
-        }
-        power = match power.checked_mul(10) {
-            Some(next) => next,
-            None => return i64::MAX,
-        };
-    }
+    round_up(span / i64::try_from(wanted.max(1)).unwrap_or(1))
 }
 
 /// Digits after the point that a multiple of `step` needs in a unit of `scale` ns.

@@ -1,12 +1,12 @@
 //! Draws who waited for whom: the locks and the holders' code by the state of the holder, then the graphs of tasks and of code.
 
 use super::{
-    flow::{Drawing, HANDOFF},
-    layout::{MARGIN, Options},
-    page::{self, Head, TEXT},
+    flow::Drawing,
+    layout::Options,
+    page::{self, Head, MARGIN, TEXT},
     stacked::{Bar, Part, Place, Stacked},
     text,
-    theme::{Colours, mix},
+    theme::{BLUE, Colours, GREEN, ORANGE, PURPLE, SKY, VERMILION, YELLOW, mix},
 };
 use crate::plot::blame::{self, Blame, Meanwhile};
 use intervals::items::State;
@@ -90,19 +90,19 @@ pub(super) fn look(meanwhile: Meanwhile, theme: &Colours) -> Part {
     let (rank, colour, words) = match meanwhile {
         Meanwhile::Held(state) => {
             let (colour, words) = match state {
-                State::Running => ((0, 158, 115), "running"),
-                State::Preempted => ((230, 159, 0), "preempted"),
-                State::Ready => ((86, 180, 233), "woken, without a CPU"),
-                State::Asleep => ((0, 114, 178), "asleep"),
-                State::Uninterruptible => ((240, 228, 66), "uninterruptible"),
-                State::Lock => ((213, 94, 0), "waiting for another lock"),
-                State::Idle => (mix((0, 114, 178), theme.paper, 0.55), "idle"),
+                State::Running => (GREEN, "running"),
+                State::Preempted => (ORANGE, "preempted"),
+                State::Ready => (SKY, "woken, without a CPU"),
+                State::Asleep => (BLUE, "asleep"),
+                State::Uninterruptible => (YELLOW, "uninterruptible"),
+                State::Lock => (VERMILION, "waiting for another lock"),
+                State::Idle => (mix(BLUE, theme.paper, 0.55), "idle"),
                 State::Stopped => (theme.ink, "stopped"),
                 State::Unknown => (theme.others, "held, state not recorded"),
             };
             (state as usize, colour, words)
         }
-        Meanwhile::Handoff => (100, HANDOFF, "handed over: no thread held it"),
+        Meanwhile::Handoff => (100, PURPLE, "handed over: no thread held it"),
         Meanwhile::Unknown => (101, theme.unknown, "holder not recorded"),
     };
     Part { rank, colour, words }

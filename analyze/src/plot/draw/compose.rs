@@ -39,7 +39,7 @@ pub fn svg(chart: &Chart, options: &Options) -> Result<String, AnalyzeError> {
     bars.push_str(&strips::site_bars(chart, &layout, &palette));
     bars.push_str(&lanes::bars(chart, &layout, &palette));
     bars.push_str(&strips::losses(chart, &layout));
-    bars.push_str(&words.marks(&layout, &palette));
+    bars.push_str(&words.marks(&layout));
     let labels = page::page(size, |page| {
         words.draw(page, &layout)?;
         strips::owner_labels(page, chart, &layout)?;

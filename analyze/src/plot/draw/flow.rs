@@ -5,16 +5,13 @@
 use std::fmt::Write as _;
 
 use super::{
-    layout::MARGIN,
-    page::{Align, Face, Page, SMALL, TEXT},
+    page::{Align, Face, MARGIN, Page, SMALL, TEXT},
     text,
-    theme::{Colours, Rgb, hex},
+    theme::{Colours, PURPLE, Rgb, hex},
 };
 use crate::plot::blame::{Flow, Node, Party};
 use output::{AnalyzeError, units};
 
-/// Colour of hand-offs, as in all pictures.
-pub(super) const HANDOFF: Rgb = (204, 121, 167);
 /// Height of the heading above the nodes.
 const HEAD: i32 = 44;
 /// Width of a node.
@@ -152,10 +149,10 @@ impl<'a> Drawing<'a> {
 
     /// Returns the colours of the holders.
     fn colours(&self) -> Vec<Rgb> {
-        let mut free = self.theme.holders.iter().copied().filter(|colour| *colour != HANDOFF);
+        let mut free = self.theme.holders.iter().copied().filter(|colour| *colour != PURPLE);
         let colour = |node: &Node| match node.party {
             Party::One => free.next().unwrap_or(self.theme.others),
-            Party::Handoff => HANDOFF,
+            Party::Handoff => PURPLE,
             Party::More(_) | Party::Unknown => self.theme.others,
         };
         self.flow.holders.iter().map(colour).collect()

@@ -1,11 +1,11 @@
 //! The lengths of waits and of holds as histograms with percentiles marked.
 
 use super::{
-    layout::{Layout, MARGIN, PANEL},
-    page::{Align, Face, Page, SMALL},
+    layout::{Layout, PANEL},
+    page::{Align, Face, MARGIN, Page, SMALL},
     panel::{LABELS, Panel, Scale, WORDS, block, log},
     text,
-    theme::Rgb,
+    theme::{GREEN, Rgb, SKY},
 };
 use crate::plot::lanes::{Chart, Distribution, RANKS};
 use output::{AnalyzeError, units};
@@ -14,14 +14,12 @@ use output::{AnalyzeError, units};
 const NAMES: [&str; RANKS.len()] = ["p50", "p90", "p99", "p99.9"];
 /// The height of the axes in parts of the highest bar: the names of four percentiles stand above the bars.
 const ROOM: f64 = 1.55;
-const WAITS: Rgb = (86, 180, 233);
-const HOLDS: Rgb = (0, 158, 115);
 
 /// Draws a histogram of the waits and one of the holds, as far as there are any.
 pub(super) fn draw(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
     let Some(top) = layout.histograms else { return Ok(()) };
     let overall = &chart.overall;
-    let all = [("Waits", &overall.waits, WAITS), ("Holds", &overall.holds, HOLDS)];
+    let all = [("Waits", &overall.waits, SKY), ("Holds", &overall.holds, GREEN)];
     let shown: Vec<_> = all.into_iter().filter(|(_, times, _)| times.count > 1).collect();
     let width = (layout.width - 2 * MARGIN) / i32::try_from(shown.len()).unwrap_or(1).max(1);
     let mut left = MARGIN;

@@ -34,22 +34,16 @@ pub(super) fn bars(chart: &Chart, layout: &Layout, palette: &Palette) -> String 
         svg.push_str("<g shape-rendering=\"crispEdges\"><title>");
         svg.push_str(&text::escape(&format!("{}: {}", label(lane, usize::MAX), sums(chart, lane))));
         svg.push_str("</title>\n");
-        let place = (layout.lane_top(index), layout.lane_height);
-        let solid = hex(palette.lane(index).unwrap_or(layout.theme.ink));
-        lane_bars(&mut svg, (chart, lane), layout, place, (&solid, &|blocker| palette.wait(blocker)));
+        lane_bars(&mut svg, (chart, index), layout, palette);
         svg.push_str("</g>\n");
     }
     svg
 }
 
-/// Draws the intervals of one lane of a chart at this top and height, with the paint of holds and that of waits.
-pub(super) fn lane_bars(
-    svg: &mut String,
-    (chart, lane): (&Chart, &Lane),
-    layout: &Layout,
-    (top, height): (i32, i32),
-    (solid, wait_paint): (&str, &dyn Fn(Blocker) -> String),
-) {
+/// Adds the intervals of one lane.
+fn lane_bars(svg: &mut String, (chart, index): (&Chart, usize), layout: &Layout, palette: &Palette) {
+    let lane = &chart.lanes[index];
+    let (top, height) = (layout.lane_top(index), layout.lane_height);
     let mut hold = Bars::default();
     let mut waits: Vec<(Blocker, Bars)> = Vec::new();
     for span in &lane.hold.spans {
@@ -76,9 +70,9 @@ pub(super) fn lane_bars(
         }
     }
     for (blocker, bars) in &waits {
-        bars.write(svg, &wait_paint(*blocker));
+        bars.write(svg, &palette.wait(*blocker));
     }
-    hold.write(svg, solid);
+    hold.write(svg, &hex(palette.lane(index).unwrap_or(layout.theme.ink)));
     let mut woken = Bars::default();
     for span in &lane.wait.spans {
         if let Some(at_ns) = span.woken_ns {

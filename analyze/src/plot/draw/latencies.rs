@@ -6,19 +6,17 @@ use plotters::{element::Rectangle, style::Color};
 
 use super::{
     axis::Axis,
-    layout::{LINE, Layout, PANEL},
-    page::{Page, SMALL, failed, rgb},
+    layout::{Layout, PANEL},
+    page::{LINE, Page, SMALL, failed, rgb},
     panel::{LABELS, Panel, Scale, WORDS, block, log},
     text,
-    theme::{Rgb, mix},
+    theme::{BLUE, VERMILION, mix},
 };
 use crate::plot::lanes::Chart;
 use output::AnalyzeError;
 
 /// Rows of the map per power of ten.
 const ROWS: f64 = 8.0;
-const SHADE: Rgb = (0, 114, 178);
-const P99: Rgb = (213, 94, 0);
 
 /// Draws the panel, if the lock was waited for.
 pub(super) fn draw(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<(), AnalyzeError> {
@@ -65,12 +63,12 @@ pub(super) fn draw(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<()
         // The first of many shades is seen on the paper.
         let share = 0.2 + 0.8 * (*count as f64).ln_1p() / (most as f64).ln_1p();
         let (low, high) = ((*row as f64 / ROWS).max(panel.y.from), ((row + 1) as f64 / ROWS).min(panel.y.to));
-        block(&axes, (x(*column), low), (x(column + 1), high), mix(layout.theme.paper, SHADE, share))?;
+        block(&axes, (x(*column), low), (x(column + 1), high), mix(layout.theme.paper, BLUE, share))?;
     }
     let thick = (panel.y.to - panel.y.from) / f64::from(PANEL - WORDS) * 1.5;
     for (column, percentiles) in latencies.percentiles.iter().enumerate() {
         let Some((p50, p99)) = percentiles else { continue };
-        for (ns, colour) in [(*p50, layout.theme.ink), (*p99, P99)] {
+        for (ns, colour) in [(*p50, layout.theme.ink), (*p99, VERMILION)] {
             block(&axes, (x(column), log(ns)), (x(column + 1), log(ns) + thick), colour)?;
         }
     }

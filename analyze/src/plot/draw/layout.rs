@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    page::Bars,
+    page::{Bars, LINE, MARGIN},
     theme::{Colours, Theme},
 };
 use crate::plot::lanes::{Chart, Grid, Overall};
@@ -14,10 +14,6 @@ const NAMES: i32 = 190;
 const SUMS: i32 = 256;
 /// Height of the panels below the lanes.
 pub(super) const PANEL: i32 = 190;
-/// Height of a line of text.
-pub(super) const LINE: i32 = 17;
-/// Margin of the picture.
-pub(super) const MARGIN: i32 = 14;
 
 /// The widths of a picture in pixels.
 pub const WIDTHS: RangeInclusive<u32> = 640..=8192;

@@ -2,8 +2,8 @@
 
 use super::{
     lanes::{cross, woken_bars, write_crosses},
-    layout::{LINE, Layout, MARGIN},
-    page::{Align, Bars, Face, Head, Page, SMALL, TEXT},
+    layout::Layout,
+    page::{Align, Bars, Face, Head, LINE, MARGIN, Page, SMALL, TEXT},
     palette::Palette,
     text,
     theme::hex,
@@ -14,27 +14,28 @@ use output::{AnalyzeError, units};
 /// Width of the mark before each entry.
 const MARK: i32 = 20;
 
+/// Lines of marks and words; x is relative to the left edge.
+type Legend = Vec<Vec<(i32, (Mark, &'static str))>>;
+
 /// The text above the picture.
 #[derive(Clone, Debug)]
 pub(super) struct Captions {
     /// The lock and the sums, and warnings about data that is missing.
     pub(super) head: Head,
-    /// The legend by lines; x is relative to the left edge.
-    pub(super) legend: Vec<Vec<(i32, Mark, &'static str)>>,
+    legend: Legend,
 }
 
-/// One entry of the legend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    Hold,
-    Wait,
-    OtherWait,
-    UnknownWait,
+/// The mark of an entry of the legend.
+#[derive(Clone, Debug)]
+enum Mark {
+    /// A bar of this paint.
+    Bar(String),
+    /// Short bars of this paint.
+    Share(String),
     Woken,
     GaveUp,
     GoesOn,
     Loss,
-    Share,
 }
 
 impl Captions {
@@ -71,7 +72,7 @@ impl Captions {
         let face = Face { size: SMALL, colour: layout.theme.faint_ink, bold: false, align: Align::Left };
         let mut y = self.head.end() + 4;
         for line in &self.legend {
-            for (x, _, words) in line {
+            for (x, (_, words)) in line {
                 page.text(words, (layout.labels_left + x + MARK + 5, y), face)?;
             }
             y += LINE;
@@ -80,25 +81,18 @@ impl Captions {
     }
 
     /// Returns the marks of the legend.
-    pub(super) fn marks(&self, layout: &Layout, palette: &Palette) -> String {
+    pub(super) fn marks(&self, layout: &Layout) -> String {
         let mut svg = String::from("<g shape-rendering=\"crispEdges\">\n");
         let mut y = self.head.end() + 4;
-        let first = (0..layout.lanes).find(|lane| palette.lane(*lane).is_some());
-        let solid = hex(first.and_then(|lane| palette.lane(lane)).unwrap_or(layout.theme.ink));
         for line in &self.legend {
-            for (x, mark, _) in line {
+            for (x, (mark, _)) in line {
                 let x = layout.labels_left + x;
                 let mut bars = Bars::default();
                 let mut paint = hex(layout.theme.ink);
                 match mark {
-                    Mark::Hold | Mark::Wait | Mark::OtherWait | Mark::UnknownWait => {
+                    Mark::Bar(of) => {
                         bars.push(f64::from(x), f64::from(x + MARK), y - 5, 10);
-                        paint = match mark {
-                            Mark::Hold => solid.clone(),
-                            Mark::Wait => palette.wait(first.map_or(Blocker::Unknown, Blocker::Lane)),
-                            Mark::OtherWait => palette.wait(Blocker::Several),
-                            _ => palette.wait(Blocker::Unknown),
-                        };
+                        paint.clone_from(of);
                     }
                     Mark::Woken => woken_bars(&mut bars, f64::from(x), f64::from(x + MARK), y - 5, 10),
                     Mark::GaveUp => write_crosses(&mut svg, &cross(x + MARK / 2, y, 4), layout.theme),
@@ -107,12 +101,12 @@ impl Captions {
                         bars.push(f64::from(x + MARK / 2 - 1), f64::from(x + MARK / 2 + 1), y - 5, 10);
                         paint = hex(layout.theme.loss);
                     }
-                    Mark::Share => {
+                    Mark::Share(of) => {
                         for (at, height) in [3, 5, 4, 8, 6].into_iter().enumerate() {
                             let left = f64::from(x) + 4.0 * at as f64;
                             bars.push(left, left + 4.0, y + 5 - height, height);
                         }
-                        paint.clone_from(&solid);
+                        paint.clone_from(of);
                     }
                 }
                 bars.write(&mut svg, &paint);
@@ -183,24 +177,28 @@ fn remarks(chart: &Chart) -> Vec<String> {
 }
 
 /// Returns the entries that the picture uses, in lines.
-fn legend(chart: &Chart, palette: &Palette, width: i32) -> Vec<Vec<(i32, Mark, &'static str)>> {
+fn legend(chart: &Chart, palette: &Palette, width: i32) -> Legend {
     let tracks = || chart.lanes.iter().flat_map(|lane| [&lane.hold, &lane.wait]);
     let spans = || tracks().flat_map(|track| &track.spans);
     let waits_for =
         |of: &dyn Fn(Blocker) -> bool| chart.lanes.iter().any(|lane| lane.wait.all_blockers().any(of));
+    let first = (0..chart.lanes.len()).find(|lane| palette.lane(*lane).is_some());
+    let solid = hex(first.and_then(|lane| palette.lane(lane)).unwrap_or(palette.theme.ink));
+    let wait = |blocker: Blocker| Mark::Bar(palette.wait(blocker));
+    let of_no_thread = if chart.holds_recorded { "waits, and no thread holds the lock" } else { "waits" };
     let entries = [
-        (Mark::Hold, "holds the lock (colour: who)", chart.totals.holds > 0),
-        (Mark::Wait, "waits (colour: for whom)", waits_for(&|of| palette.is_coloured(of))),
+        (Mark::Bar(solid.clone()), "holds the lock (colour: who)", chart.totals.holds > 0),
         (
-            Mark::OtherWait,
+            wait(first.map_or(Blocker::Unknown, Blocker::Lane)),
+            "waits (colour: for whom)",
+            waits_for(&|of| palette.is_coloured(of)),
+        ),
+        (
+            wait(Blocker::Several),
             "waits for others, or several",
             waits_for(&|of| of != Blocker::Unknown && !palette.is_coloured(of)),
         ),
-        (
-            Mark::UnknownWait,
-            if chart.holds_recorded { "waits, and no thread holds the lock" } else { "waits" },
-            waits_for(&|of| of == Blocker::Unknown),
-        ),
+        (wait(Blocker::Unknown), of_no_thread, waits_for(&|of| of == Blocker::Unknown)),
         (Mark::Woken, "woken, waits for a CPU", spans().any(|span| span.woken_ns.is_some())),
         (Mark::GaveUp, "gave up waiting", chart.totals.abandoned > 0),
         (
@@ -210,24 +208,12 @@ fn legend(chart: &Chart, palette: &Palette, width: i32) -> Vec<Vec<(i32, Mark, &
         ),
         (Mark::Loss, "events lost", !chart.losses.is_empty()),
         (
-            Mark::Share,
+            Mark::Share(solid),
             "too short for a pixel: height is the share of time",
             tracks().any(|track| track.columns.iter().any(|ns| *ns > 0)),
         ),
     ];
-    let entries = entries.into_iter().filter(|(.., used)| *used).map(|(mark, words, _)| (mark, words));
-    let mut lines: Vec<Vec<(i32, Mark, &'static str)>> = vec![Vec::new()];
-    let mut x = 0;
-    for (mark, words) in entries {
-        let entry = MARK + 5 + text::width(words, SMALL);
-        if x > 0 && x + entry > width {
-            lines.push(Vec::new());
-            x = 0;
-        }
-        if let Some(line) = lines.last_mut() {
-            line.push((x, mark, words));
-        }
-        x += entry + 14;
-    }
-    lines
+    let entries = entries.into_iter().filter(|(.., used)| *used);
+    let entries = entries.map(|(mark, words, _)| ((mark, words), MARK + 5 + text::width(words, SMALL)));
+    text::in_lines(entries, (0, width), 14)
 }

@@ -3,12 +3,12 @@
 use super::{
     axis::Axis,
     blame,
-    layout::{MARGIN, Options},
-    page::{self, Head, Page, TEXT},
+    layout::Options,
+    page::{self, Head, MARGIN, Page, TEXT},
     panel::{Panel, Scale, WORDS, block, log},
     stacked::{Bar, Part, Place, ROW, Stacked, rows},
     text,
-    theme::{Colours, Rgb, mix},
+    theme::{BLUE, Colours, GREEN, ORANGE, PURPLE, Rgb, SKY, VERMILION, mix},
 };
 use crate::plot::{
     blame::Meanwhile,
@@ -22,12 +22,6 @@ use tables::timeline::Series;
 const CHART: i32 = 110;
 /// Space below the axes, for labels.
 const BELOW: i32 = 26;
-/// Colour of the cells of the heat map and of the area of all waits.
-const SHADE: Rgb = (0, 114, 178);
-
-/// Colour of the longest waits.
-const LONGEST: Rgb = (213, 94, 0);
-
 /// Draws an overview.
 ///
 /// # Errors
@@ -67,8 +61,7 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
 fn facts(overview: &Overview) -> String {
     let span = overview.timeline.to_ns - overview.timeline.from_ns;
     let waited = units::duration(overview.wait_total_ns);
-    let mean = waiting(overview.wait_total_ns, 0, span);
-    let mean = if mean > 0.0 && mean < 0.005 { "< 0.01".to_owned() } else { format!("{mean:.2}") };
+    let mean = text::mean(waiting(overview.wait_total_ns, 0, span));
     let span = units::duration(span);
     let noun = if overview.locks_total == 1 { "lock" } else { "locks" };
     format!(
@@ -80,11 +73,11 @@ fn facts(overview: &Overview) -> String {
 /// The colour and the words for a part of a wait.
 fn look(spent: Spent, theme: &Colours) -> (Rgb, &'static str) {
     match spent {
-        Spent::Asleep => ((0, 114, 178), "asleep"),
-        Spent::RunQueue => ((230, 159, 0), "ready, without a CPU"),
-        Spent::Spinning => ((0, 158, 115), "spinning"),
-        Spent::Held => ((86, 180, 233), "another thread held the lock"),
-        Spent::HandOff => ((204, 121, 167), "handed over: no thread held it"),
+        Spent::Asleep => (BLUE, "asleep"),
+        Spent::RunQueue => (ORANGE, "ready, without a CPU"),
+        Spent::Spinning => (GREEN, "spinning"),
+        Spent::Held => (SKY, "another thread held the lock"),
+        Spent::HandOff => (PURPLE, "handed over: no thread held it"),
         Spent::Unknown => (theme.others, "not recorded"),
     }
 }
@@ -149,7 +142,7 @@ fn heat(page: &Page<'_>, overview: &Overview, place: &Place, ends: (i32, i32)) -
             &axes,
             (from, row as f64 + 0.06),
             (to, row as f64 + 0.94),
-            mix(place.theme.paper, SHADE, share),
+            mix(place.theme.paper, BLUE, share),
         )?;
     }
     Ok(())
@@ -174,7 +167,7 @@ fn waiters(
     let axes = panel.draw(page)?;
     for period in &overview.periods {
         let offset = |ns: i64| (ns - overview.timeline.from_ns) as f64;
-        block(&axes, (offset(period.from_ns), 0.0), (offset(period.to_ns), period.waiting), SHADE)?;
+        block(&axes, (offset(period.from_ns), 0.0), (offset(period.to_ns), period.waiting), BLUE)?;
     }
     Ok(())
 }
@@ -205,7 +198,7 @@ fn wait_lengths(
     for row in waited() {
         let from = (row["from_ns"] - overview.timeline.from_ns) as f64;
         let to = from + overview.timeline.period_ns as f64;
-        for (ns, colour) in [(row["wait_avg_ns"], place.theme.ink), (row["wait_max_ns"], LONGEST)] {
+        for (ns, colour) in [(row["wait_avg_ns"], place.theme.ink), (row["wait_max_ns"], VERMILION)] {
             let y = log(ns);
             block(&axes, (from.max(0.0), y), (to, y + thick), colour)?;
         }

@@ -18,12 +18,15 @@ use plotters::{
 use plotters_backend::{BackendCoord, DrawingErrorKind};
 
 use super::{
-    layout::{LINE, MARGIN},
     text,
     theme::{Colours, Rgb},
 };
 use output::AnalyzeError;
 
+/// Height of a line of text.
+pub(super) const LINE: i32 = 17;
+/// Margin of the picture.
+pub(super) const MARGIN: i32 = 14;
 /// Font size of ordinary text, in pixels.
 pub(super) const TEXT: f64 = 12.0;
 /// Font size of captions.

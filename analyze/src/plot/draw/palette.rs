@@ -11,7 +11,7 @@ use crate::plot::lanes::{Blocker, Chart, LaneSubject, MAX_SITES};
 /// The paints of one chart.
 #[derive(Clone, Debug)]
 pub(super) struct Palette {
-    theme: &'static Colours,
+    pub(super) theme: &'static Colours,
     holds_recorded: bool,
     /// By lane: its colour, if it held the lock or others waited for it.
     colours: Vec<Option<Rgb>>,
@@ -66,8 +66,13 @@ impl Palette {
     pub(super) fn definitions(&self) -> String {
         let mut colours = vec![self.theme.others];
         colours.extend(self.colours.iter().flatten());
+        colours.sort_unstable();
+        colours.dedup();
         let mut svg = String::from("<defs>\n");
-        svg.push_str(&hatches(colours, self.theme));
+        for colour in colours {
+            let stripe = format!("<rect width=\"2\" height=\"5\" fill=\"{}\"/>", hex(colour));
+            pattern(&mut svg, &hatch_id(colour), (5, 45), mix(colour, self.theme.paper, 0.75), &stripe);
+        }
         let ink = hex(self.theme.faint_ink);
         let stripe = format!("<rect width=\"2\" height=\"4\" fill=\"{ink}\"/>");
         let dot = format!("<rect width=\"2\" height=\"2\" fill=\"{ink}\"/>");
@@ -77,18 +82,6 @@ impl Palette {
         svg.push_str("</defs>\n");
         svg
     }
-}
-
-/// Returns the definitions of the hatches in these colours.
-pub(super) fn hatches(mut colours: Vec<Rgb>, theme: &Colours) -> String {
-    let mut svg = String::new();
-    colours.sort_unstable();
-    colours.dedup();
-    for colour in colours {
-        let stripe = format!("<rect width=\"2\" height=\"5\" fill=\"{}\"/>", hex(colour));
-        pattern(&mut svg, &hatch_id(colour), (5, 45), mix(colour, theme.paper, 0.75), &stripe);
-    }
-    svg
 }
 
 /// Adds the definition of a square pattern: its size and turn, its background, and the marks on it.
@@ -103,7 +96,7 @@ fn pattern(svg: &mut String, id: &str, (size, turn): (i32, i32), paper: Rgb, mar
 }
 
 /// Returns the paint of a hatch.
-pub(super) fn hatch(colour: Rgb) -> String {
+fn hatch(colour: Rgb) -> String {
     format!("url(#{})", hatch_id(colour))
 }
 

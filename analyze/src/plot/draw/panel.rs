@@ -15,8 +15,7 @@ use plotters::{
 
 use super::{
     axis,
-    layout::LINE,
-    page::{Align, Face, Page, SMALL, TEXT, failed, rgb},
+    page::{Align, Face, LINE, Page, SMALL, TEXT, failed, rgb},
     theme::{Colours, Rgb},
 };
 use output::{AnalyzeError, units};
@@ -108,31 +107,37 @@ impl Scale {
     /// Counts from 0 up, with room for words on top.
     pub(super) fn of_counts(most: u64) -> Self {
         let most = i64::try_from(most).unwrap_or(i64::MAX).max(1);
-        let step = axis::step(most, 4);
-        let ticks = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= most);
-        let ticks = ticks.map(|at| (at as f64, units::count(at))).collect();
-        Self { from: 0.0, to: most as f64 * 1.3, ticks }
+        Self {
+            from: 0.0,
+            to: most as f64 * 1.3,
+            ticks: ticks(most, 4, |at, _| (at as f64, units::count(at))),
+        }
     }
 
     /// Durations in one unit from 0 up, with room for words on the right.
     pub(super) fn of_durations(most_ns: i64) -> Self {
         let most = most_ns.max(1);
-        let step = axis::step(most, 5);
-        let ticks = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= most);
-        let (unit, scale) = unit_of(step);
-        let label = |at: i64| format!("{} {unit}", at / scale);
-        Self { from: 0.0, to: most as f64 * 1.1, ticks: ticks.map(|at| (at as f64, label(at))).collect() }
+        let tick = |at: i64, step: i64| {
+            let (unit, scale) = unit_of(step);
+            (at as f64, format!("{} {unit}", at / scale))
+        };
+        Self { from: 0.0, to: most as f64 * 1.1, ticks: ticks(most, 5, tick) }
     }
 
     /// Numbers with a fraction from 0 up.
     pub(super) fn of_numbers(most: f64) -> Self {
         // Steps are found for thousandths.
         let thousandths = (most * 1000.0).clamp(1.0, 1e15) as i64;
-        let step = axis::step(thousandths, 3);
-        let ticks = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= thousandths);
-        let ticks = ticks.map(|at| (at as f64 / 1000.0, format!("{}", at as f64 / 1000.0))).collect();
-        Self { from: 0.0, to: (thousandths as f64 / 1000.0) * 1.05, ticks }
+        let tick = |at: i64, _| (at as f64 / 1000.0, format!("{}", at as f64 / 1000.0));
+        Self { from: 0.0, to: (thousandths as f64 / 1000.0) * 1.05, ticks: ticks(thousandths, 3, tick) }
     }
+}
+
+/// Returns about `wanted` ticks from 0 to `most`, which `tick` makes of their position and their distance.
+fn ticks(most: i64, wanted: usize, tick: impl Fn(i64, i64) -> (f64, String)) -> Vec<(f64, String)> {
+    let step = axis::step(most, wanted);
+    let positions = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= most);
+    positions.map(|at| tick(at, step)).collect()
 }
 
 impl Ranged for Scale {

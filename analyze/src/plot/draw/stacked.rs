@@ -5,8 +5,7 @@
 use plotters::coord::ranged1d::Ranged as _;
 
 use super::{
-    layout::{LINE, MARGIN},
-    page::{Align, Face, Page, SMALL, TEXT},
+    page::{Align, Face, LINE, MARGIN, Page, SMALL, TEXT},
     panel::{Panel, Scale, WORDS},
     text,
     theme::{Colours, Rgb},
@@ -60,7 +59,7 @@ pub(super) struct Stacked<'a> {
 }
 
 /// An entry of a legend: its position, its colour unless it is the name of what follows, and its words.
-type Entry = (i32, Option<Rgb>, &'static str);
+type Entry = (i32, (Option<Rgb>, &'static str));
 
 impl<'a> Stacked<'a> {
     /// Places the bars below `top`. `captions` name the first and the second bars in the legend, if there are second bars.
@@ -95,7 +94,7 @@ impl<'a> Stacked<'a> {
         let faint = Face { size: SMALL, colour: theme.faint_ink, bold: false, align: Align::Left };
         let mut y = self.top + 28;
         for line in &self.legend {
-            for (x, colour, words) in line {
+            for (x, (colour, words)) in line {
                 if let Some(colour) = colour {
                     page.fill((*x, y - 5), (x + MARK, y + 5), *colour)?;
                 }
@@ -162,17 +161,11 @@ impl<'a> Stacked<'a> {
             }
             let caption = Some((None, caption)).filter(|_| self.has_second());
             let entries = caption.into_iter().chain(seen.iter().map(|part| (Some(part.colour), part.words)));
-            let (mut line, mut x): (Vec<Entry>, i32) = (Vec::new(), MARGIN);
-            for (colour, words) in entries {
-                let width = text::width(words, SMALL) + if colour.is_some() { MARK + 5 } else { 0 };
-                if !line.is_empty() && x + width > self.place.right {
-                    lines.push(std::mem::take(&mut line));
-                    x = MARGIN;
-                }
-                line.push((x, colour, words));
-                x += width + LINE;
-            }
-            lines.push(line);
+            let width = |(colour, words): &(Option<Rgb>, &str)| {
+                text::width(words, SMALL) + if colour.is_some() { MARK + 5 } else { 0 }
+            };
+            let entries = entries.map(|entry| (entry, width(&entry)));
+            lines.extend(text::in_lines(entries, (MARGIN, self.place.right), LINE));
         }
         lines
     }
@@ -216,7 +209,7 @@ mod tests {
         let parts = vec![(part(1, "long"), 1_000_000), (part(2, "short"), 1), (part(0, "other"), 500_000)];
         let bar = Bar { name: "m", parts, second: Vec::new() };
         let stacked = Stacked::new(&place, "Bars".to_owned(), vec![bar], ["", ""], 0);
-        let words: Vec<&str> = stacked.legend.iter().flatten().map(|(.., words)| *words).collect();
+        let words: Vec<&str> = stacked.legend.iter().flatten().map(|(_, (_, words))| *words).collect();
         assert_eq!(words, ["other", "long"]);
     }
 

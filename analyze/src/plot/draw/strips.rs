@@ -1,8 +1,8 @@
 //! The strips above the lanes: the holders of the lock, their acquisition sites, the number of waiters, and losses.
 
 use super::{
-    layout::{LINE, Layout},
-    page::{Align, Bars, Face, Page, SMALL, TEXT},
+    layout::Layout,
+    page::{Align, Bars, Face, LINE, Page, SMALL, TEXT},
     palette::Palette,
     text,
     theme::hex,
@@ -158,8 +158,7 @@ pub(super) fn waiters(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result
     page.text(&format!("max {most}"), (layout.left - 5, top + 5), scale_face)?;
     page.text("0", (layout.left - 5, top + height - 4), scale_face)?;
     let all = chart.totals.wait_ns as f64 / chart.grid.span_ns() as f64;
-    let all = if all > 0.0 && all < 0.005 { "< 0.01".to_owned() } else { format!("{all:.2}") };
-    page.text(&format!("{all} on average"), (layout.right + 12, top + height / 2), faint)
+    page.text(&format!("{} on average", text::mean(all)), (layout.right + 12, top + height / 2), faint)
 }
 
 /// Returns the outline of an area above the bottom of the strip. Equal columns share an edge.

@@ -75,6 +75,25 @@ pub(super) fn wrap(parts: &[String], limit: usize) -> Vec<String> {
     lines
 }
 
+/// Places entries of these widths beside each other, in lines from `left` to `right`. Returns each with its position.
+pub(super) fn in_lines<T>(
+    entries: impl Iterator<Item = (T, i32)>,
+    (left, right): (i32, i32),
+    gap: i32,
+) -> Vec<Vec<(i32, T)>> {
+    let (mut lines, mut line, mut x) = (Vec::new(), Vec::new(), left);
+    for (entry, width) in entries {
+        if x > left && x + width > right {
+            lines.push(std::mem::take(&mut line));
+            x = left;
+        }
+        line.push((x, entry));
+        x += width + gap;
+    }
+    lines.push(line);
+    lines
+}
+
 /// Returns the lines above the charts; a sentence that is too long is broken between its parts.
 pub(super) fn notes(notes: &[String], room: usize) -> Vec<String> {
     let lines = |note: &String| {
@@ -82,6 +101,11 @@ pub(super) fn notes(notes: &[String], room: usize) -> Vec<String> {
         wrap(&parts, room)
     };
     notes.iter().flat_map(lines).collect()
+}
+
+/// Returns a mean number of threads; one that is not 0 does not look like 0.
+pub(super) fn mean(mean: f64) -> String {
+    if mean > 0.0 && mean < 0.005 { "< 0.01".to_owned() } else { format!("{mean:.2}") }
 }
 
 /// Escapes text for the content of an element.

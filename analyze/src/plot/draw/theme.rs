@@ -32,17 +32,18 @@ pub(super) struct Colours {
     pub(super) others: Rgb,
     /// Waits for no known thread.
     pub(super) unknown: Rgb,
-    /// The colours of Okabe and Ito, distinct for colour-blind readers. The one without hue is the ink.
+    /// The colours of holders. The one without hue is the ink.
     pub(super) holders: [Rgb; 8],
 }
 
-const BLUE: Rgb = (0, 114, 178);
-const ORANGE: Rgb = (230, 159, 0);
-const GREEN: Rgb = (0, 158, 115);
-const PURPLE: Rgb = (204, 121, 167);
-const SKY: Rgb = (86, 180, 233);
-const VERMILION: Rgb = (213, 94, 0);
-const YELLOW: Rgb = (240, 228, 66);
+/// The colours of Okabe and Ito, distinct for colour-blind readers.
+pub(super) const BLUE: Rgb = (0, 114, 178);
+pub(super) const ORANGE: Rgb = (230, 159, 0);
+pub(super) const GREEN: Rgb = (0, 158, 115);
+pub(super) const PURPLE: Rgb = (204, 121, 167);
+pub(super) const SKY: Rgb = (86, 180, 233);
+pub(super) const VERMILION: Rgb = (213, 94, 0);
+pub(super) const YELLOW: Rgb = (240, 228, 66);
 
 const LIGHT: Colours = Colours {
     paper: (255, 255, 255),

@@ -1,7 +1,8 @@
 //! The busiest window of a lock: the one with the most waiting among those with few enough intervals to be drawn one by one.
 
 use super::grid::Grid;
-use intervals::engine::{Hold, Wait};
+use crate::charges::add;
+use intervals::items::{Item, Sink};
 
 /// Slices of the trace between which a window can begin.
 const SLICES: usize = 1 << 15;
@@ -17,20 +18,8 @@ pub(super) struct Activity {
 
 impl Activity {
     pub(super) fn new(from_ns: i64, to_ns: i64) -> Self {
-        let grid = Grid::of_slices(from_ns, to_ns, SLICES);
+        let grid = Grid::new(from_ns, to_ns, SLICES);
         Self { grid, wait_ns: vec![0; grid.columns()], begun: vec![0; grid.columns()] }
-    }
-
-    pub(super) fn hold(&mut self, hold: &Hold) {
-        self.begun[self.grid.column_of(hold.start_ns)] += 1;
-    }
-
-    pub(super) fn wait(&mut self, wait: &Wait) {
-        self.begun[self.grid.column_of(wait.start_ns)] += 1;
-        let Some((from_ns, to_ns)) = self.grid.clip(wait.start_ns, wait.end_ns) else { return };
-        self.grid.spread(from_ns, to_ns, |slice, ns| {
-            self.wait_ns[slice] = self.wait_ns[slice].saturating_add(ns);
-        });
     }
 
     /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have no more.
@@ -49,6 +38,20 @@ impl Activity {
         }
         let part = i128::from(to_ns - from_ns) * i128::from(most) / i128::from(run.count);
         Some((from_ns, from_ns.saturating_add(i64::try_from(part).unwrap_or(1).max(1))))
+    }
+}
+
+impl Sink for Activity {
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.begun[self.grid.column_of(hold.start_ns)] += 1,
+            Item::Wait(wait) => {
+                self.begun[self.grid.column_of(wait.start_ns)] += 1;
+                let Some((from_ns, to_ns)) = self.grid.clip(wait.start_ns, wait.end_ns) else { return };
+                self.grid.spread(from_ns, to_ns, |slice, ns| add(&mut self.wait_ns[slice], ns));
+            }
+            _ => {}
+        }
     }
 }
 

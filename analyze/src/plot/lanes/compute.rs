@@ -10,16 +10,14 @@ use super::{
     busiest::Activity,
     chart::{Chart, LockContext},
     fill::Fill,
-    grid::Grid,
-    kept::Kept,
+    grid::{Grid, MAX_COLUMNS},
     overall::Counting,
-    replay::Replay,
+    replay::{Kept, Replay},
     survey::Survey,
 };
 use intervals::{
     input::Input,
     input::filter::{Filter, LockSelector},
-    items::{Item, Needs, Sink},
 };
 use output::AnalyzeError;
 
@@ -73,24 +71,32 @@ pub(crate) fn compute(
 ) -> Result<Chart, AnalyzeError> {
     let since_origin = |ns: i64| context.origin_ns.saturating_add(ns);
     let window = query.window.map(|(from, to)| (since_origin(from), since_origin(to)));
-    let until = window.map(|(_, to_ns)| to_ns);
-    let mut first = FirstPass::new(context, window);
-    let read = intervals.replay(until, &mut first)?;
-    let most = u64::try_from(query.columns / 4).unwrap_or(u64::MAX).max(1);
-    let busiest = first.activity.as_ref().and_then(|activity| activity.busiest(most));
-    if let Some((from_ns, to_ns)) = busiest {
-        let mut kept = Kept::new(from_ns);
-        kept.end = intervals.replay(Some(to_ns), &mut kept)?;
-        let mut survey = Survey::new(context, busiest);
-        kept.replay(None, &mut survey)?;
-        let grid = Grid::new(from_ns, to_ns, query.columns);
-        return Ok(Chart { busiest: true, ..fill(context, grid, &survey, &first.counting, &kept)? });
-    }
+    let (first_ns, last_ns) = (context.lock.first_ns, context.lock.last_ns.saturating_add(1));
+    let (from_ns, to_ns) = match window {
+        // The lock row knows where an open window ends.
+        Some((from_ns, to_ns)) => (from_ns, to_ns.min(last_ns.max(from_ns.saturating_add(1)))),
+        None => (first_ns, last_ns),
+    };
+    let counting = Counting::new(window.map_or(i64::MIN, |(from_ns, _)| from_ns), from_ns, to_ns);
+    let mut first = (Survey::new(context, window), (counting, Activity::new(from_ns, to_ns)));
+    let read = intervals.replay(window.map(|(_, to_ns)| to_ns), &mut first)?;
+    let (survey, (counting, activity)) = first;
     let (from_ns, to_ns) = match window {
         Some((from_ns, to_ns)) => (from_ns, to_ns.min(read.end_ns)),
-        None => first.survey.span(),
+        None => {
+            let most = u64::try_from(query.columns / 4).unwrap_or(u64::MAX).max(1);
+            if let Some((from_ns, to_ns)) = activity.busiest(most) {
+                let mut kept = Kept::new(from_ns);
+                kept.end = intervals.replay(Some(to_ns), &mut kept)?;
+                let mut survey = Survey::new(context, Some((from_ns, to_ns)));
+                kept.replay(None, &mut survey)?;
+                let grid = Grid::new(from_ns, to_ns, query.columns.min(MAX_COLUMNS));
+                return Ok(Chart { busiest: true, ..fill(context, grid, &survey, &counting, &kept)? });
+            }
+            survey.span()
+        }
     };
-    fill(context, Grid::new(from_ns, to_ns, query.columns), &first.survey, &first.counting, intervals)
+    fill(context, Grid::new(from_ns, to_ns, query.columns.min(MAX_COLUMNS)), &survey, &counting, intervals)
 }
 
 fn fill(
@@ -103,47 +109,4 @@ fn fill(
     let mut fill = Fill::new(context, grid, survey);
     let read = intervals.replay(Some(grid.to_ns()), &mut fill)?;
     Ok(fill.finish(counting.finish(), read.cut_short))
-}
-
-/// Everything that the first pass collects.
-#[derive(Debug)]
-struct FirstPass<'a> {
-    counting: Counting,
-    survey: Survey<'a>,
-    /// `None` if the window is given.
-    activity: Option<Activity>,
-}
-
-impl<'a> FirstPass<'a> {
-    fn new(context: &'a LockContext<'a>, window: Option<(i64, i64)>) -> Self {
-        let (first_ns, last_ns) = (context.lock.first_ns, context.lock.last_ns.saturating_add(1));
-        let (from_ns, to_ns) = match window {
-            // The lock row knows where an open window ends.
-            Some((from_ns, to_ns)) => (from_ns, to_ns.min(last_ns.max(from_ns.saturating_add(1)))),
-            None => (first_ns, last_ns),
-        };
-        Self {
-            counting: Counting::new(window.map_or(i64::MIN, |(from_ns, _)| from_ns), from_ns, to_ns),
-            survey: Survey::new(context, window),
-            activity: window.is_none().then(|| Activity::new(from_ns, to_ns)),
-        }
-    }
-}
-
-impl Sink for FirstPass<'_> {
-    fn needs(&self) -> Needs {
-        self.survey.needs()
-    }
-
-    fn push(&mut self, item: Item<'_>) {
-        self.survey.push(item);
-        match (item, &mut self.activity) {
-            (Item::Hold(hold), activity) => {
-                self.counting.hold(hold);
-                activity.iter_mut().for_each(|activity| activity.hold(hold));
-            }
-            (Item::Wait(wait), Some(activity)) => activity.wait(wait),
-            _ => {}
-        }
-    }
 }

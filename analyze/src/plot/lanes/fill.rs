@@ -8,11 +8,12 @@ use trace_format::{Mode, TaskId, TaskRow};
 use super::{
     chart::{Blocker, Chart, Lane, LaneSubject, LockContext, Site, Span, Totals, Track},
     grid::Grid,
-    holders,
     overall::Overall,
     survey::{Survey, is_measured},
+    track::holders,
     waiters::WaiterCount,
 };
+use crate::charges::add;
 use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink, Wait};
 
 /// The chart while it is filled.
@@ -73,9 +74,9 @@ impl<'a> Fill<'a> {
         self.lane_of.get(&task).copied().or(self.others)
     }
 
-    fn count(&mut self, lane: usize, add: impl Fn(&mut Totals)) {
-        add(&mut self.totals);
-        add(&mut self.lanes[lane].totals);
+    fn count(&mut self, lane: usize, count: impl Fn(&mut Totals)) {
+        count(&mut self.totals);
+        count(&mut self.lanes[lane].totals);
     }
 
     /// Returns the part of an interval that lies in the window.
@@ -89,8 +90,7 @@ impl<'a> Fill<'a> {
     fn add_site(&mut self, hold: &Hold, span: Span) {
         let Some(last) = self.sites.len().checked_sub(1) else { return };
         let at = self.site_of.get(&self.context.site(hold.stack)).copied().unwrap_or(last);
-        let site = &mut self.sites[at];
-        site.hold_ns = site.hold_ns.saturating_add(span.to_ns - span.from_ns);
+        add(&mut self.sites[at].hold_ns, span.to_ns - span.from_ns);
         self.site_tracks[at].add(&self.grid, span, true);
     }
 
@@ -107,12 +107,12 @@ impl<'a> Fill<'a> {
         }
         let context = self.context;
         let holds: Vec<&Track> = self.lanes.iter().map(|lane| &lane.hold).collect();
-        let holders = holders::shares(&self.grid, &holds, !self.shared);
+        let held = holders(&self.grid, &holds, !self.shared);
         let tracks: Vec<&Track> = self.site_tracks.iter().collect();
-        let site_shares = holders::shares(&self.grid, &tracks, !self.shared);
+        let site_shares = holders(&self.grid, &tracks, !self.shared);
         if context.holds_recorded {
             for (index, lane) in self.lanes.iter_mut().enumerate() {
-                lane.wait.attribute(&self.grid, index, &holders);
+                lane.wait.attribute(&self.grid, index, &held);
             }
         }
         let mut losses: Vec<(usize, i64)> = self.losses.into_iter().collect();
@@ -126,7 +126,7 @@ impl<'a> Fill<'a> {
             holds_recorded: context.holds_recorded,
             totals: self.totals,
             lanes: self.lanes,
-            holders,
+            holders: held,
             sites: self.sites,
             site_shares,
             waiters: self.waiters.finish(),
@@ -147,8 +147,7 @@ impl Sink for Fill<'_> {
             Item::Wait(wait) => self.wait(wait),
             Item::Share(_, share) => self.share(share),
             Item::Lost { ts_ns, count } if self.grid.clip(ts_ns, ts_ns).is_some() => {
-                let sum = self.losses.entry(self.grid.column_of(ts_ns)).or_default();
-                *sum = sum.saturating_add(count);
+                add(self.losses.entry(self.grid.column_of(ts_ns)).or_default(), count);
             }
             _ => {}
         }
@@ -168,7 +167,7 @@ impl Fill<'_> {
         let Some(span) = self.clip(hold.start_ns, hold.end_ns, unseen_end) else { return };
         self.count(lane, |totals| {
             totals.holds += 1;
-            totals.hold_ns = totals.hold_ns.saturating_add(span.to_ns - span.from_ns);
+            add(&mut totals.hold_ns, span.to_ns - span.from_ns);
             totals.open_holds += u64::from(hold.state == HoldState::OpenAtEnd);
             totals.cut += u64::from(hold.state == HoldState::CutByLoss);
         });
@@ -185,7 +184,7 @@ impl Fill<'_> {
         let abandoned = matches!(wait.outcome, Outcome::Abandoned(_)) && !span.open_end;
         self.count(lane, |totals| {
             totals.waits += 1;
-            totals.wait_ns = totals.wait_ns.saturating_add(span.to_ns - span.from_ns);
+            add(&mut totals.wait_ns, span.to_ns - span.from_ns);
             totals.abandoned += u64::from(abandoned);
             totals.open_waits += u64::from(wait.outcome == Outcome::OpenAtEnd);
             totals.cut += u64::from(wait.outcome == Outcome::CutByLoss);
@@ -209,9 +208,7 @@ impl Fill<'_> {
         let Some(payer) = share.payer else { return };
         let end_ns = share.start_ns.saturating_add(share.ns);
         if let (Some(lane), Some(span)) = (self.lane(payer.task), self.clip(share.start_ns, end_ns, false)) {
-            self.count(lane, |totals| {
-                totals.caused_ns = totals.caused_ns.saturating_add(span.to_ns - span.from_ns);
-            });
+            self.count(lane, |totals| add(&mut totals.caused_ns, span.to_ns - span.from_ns));
         }
     }
 }

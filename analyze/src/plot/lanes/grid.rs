@@ -16,20 +16,11 @@ pub const MAX_COLUMNS: usize = 4096;
 impl Grid {
     /// Returns the window from `from_ns` to `to_ns`, exclusive, in at most `columns` columns. An empty window is widened to 1 ns.
     pub fn new(from_ns: i64, to_ns: i64, columns: usize) -> Self {
-        Self::of_at_most(MAX_COLUMNS, from_ns, to_ns, columns)
-    }
-
-    /// Returns the window in any number of slices, which are not drawn.
-    pub(super) fn of_slices(from_ns: i64, to_ns: i64, slices: usize) -> Self {
-        Self::of_at_most(usize::MAX, from_ns, to_ns, slices)
-    }
-
-    fn of_at_most(most: usize, from_ns: i64, to_ns: i64, columns: usize) -> Self {
         let from_ns = from_ns.min(i64::MAX - 1);
         // Every length within the window must fit into an i64.
         let to_ns = to_ns.clamp(from_ns + 1, from_ns.saturating_add(i64::MAX));
         let span = usize::try_from(to_ns.abs_diff(from_ns)).unwrap_or(usize::MAX);
-        Self { from_ns, to_ns, columns: columns.clamp(1, most).min(span) }
+        Self { from_ns, to_ns, columns: columns.clamp(1, span) }
     }
 
     /// Returns the start of the window, in ns.
@@ -93,31 +84,24 @@ impl Grid {
     }
 }
 
-/// Calls `each` with every gap that `taken` leaves between `from_ns` and `to_ns`. `taken` is in the order of begins; `cursor` is the
-/// position in it, for calls with ascending times.
-pub(super) fn gaps(
-    from_ns: i64,
-    to_ns: i64,
-    taken: &[(i64, i64)],
-    cursor: &mut usize,
-    mut each: impl FnMut(i64, i64),
-) {
+/// Returns every gap that `taken` leaves between `from_ns` and `to_ns`. `taken` is in the order of begins; `cursor` is the position in it,
+/// for calls with ascending times.
+pub(super) fn gaps(from_ns: i64, to_ns: i64, taken: &[(i64, i64)], cursor: &mut usize) -> Vec<(i64, i64)> {
     while taken.get(*cursor).is_some_and(|(_, end)| *end <= from_ns) {
         *cursor += 1;
     }
+    let mut gaps = Vec::new();
     let mut at = from_ns;
-    for (start, end) in taken.get(*cursor..).unwrap_or_default() {
-        if *start >= to_ns {
-            break;
-        }
+    for (start, end) in taken[*cursor..].iter().take_while(|(start, _)| *start < to_ns) {
         if *start > at {
-            each(at, *start);
+            gaps.push((at, *start));
         }
         at = at.max(*end);
     }
     if at < to_ns {
-        each(at, to_ns);
+        gaps.push((at, to_ns));
     }
+    gaps
 }
 
 #[cfg(test)]
@@ -159,8 +143,6 @@ mod tests {
 
     #[test]
     fn gaps_lie_between_the_taken_intervals() {
-        let mut found = Vec::new();
-        gaps(0, 100, &[(-5, 10), (20, 30), (25, 40)], &mut 0, |from, to| found.push((from, to)));
-        assert_eq!(found, [(10, 20), (40, 100)]);
+        assert_eq!(gaps(0, 100, &[(-5, 10), (20, 30), (25, 40)], &mut 0), [(10, 20), (40, 100)]);
     }
 }

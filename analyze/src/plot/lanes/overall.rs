@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use super::grid::Grid;
-use intervals::engine::{Hold, HoldState};
-use tables::buckets::{bucket, bucket_end};
+use crate::charges::add;
+use intervals::items::{HoldState, Item, Sink};
+use tables::buckets::{Bucket, bucket, bucket_end};
 
 /// The percentiles, in thousandths.
 pub const RANKS: [u64; 4] = [500, 900, 990, 999];
@@ -42,20 +43,9 @@ pub struct Distribution {
     /// The longest, in ns.
     pub max_ns: i64,
     /// Counts by length, ascending. Empty bands are left out.
-    pub bands: Vec<Band>,
+    pub bands: Vec<Bucket>,
     /// The percentiles of [`RANKS`], in ns; `None` without times.
     pub percentiles: Option<[i64; RANKS.len()]>,
-}
-
-/// The times of similar length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Band {
-    /// The shortest time of the band, in ns.
-    pub from_ns: i64,
-    /// The longest time of the band, in ns.
-    pub to_ns: i64,
-    /// The number of times.
-    pub count: u64,
 }
 
 /// Waits over time.
@@ -75,7 +65,7 @@ pub struct LatencyCell {
     /// The column.
     pub column: usize,
     /// The lengths and the number of waits.
-    pub band: Band,
+    pub band: Bucket,
 }
 
 /// Counts times.
@@ -91,7 +81,7 @@ struct Counter {
 impl Counter {
     fn add(&mut self, ns: i64) {
         self.count += 1;
-        self.total_ns = self.total_ns.saturating_add(ns);
+        add(&mut self.total_ns, ns);
         self.max_ns = self.max_ns.max(ns);
         *self.buckets.entry(bucket(ns)).or_default() += 1;
         if self.exact.len() < MAX_EXACT {
@@ -118,10 +108,10 @@ impl Counter {
 }
 
 /// Returns the times of buckets whose numbers begin with the same bits.
-fn band(at: u32, bits: u32, count: u64) -> Band {
+fn band(at: u32, bits: u32, count: u64) -> Bucket {
     let first = at << bits;
     let from_ns = first.checked_sub(1).map_or(0, |before| bucket_end(before).saturating_add(1));
-    Band { from_ns, to_ns: bucket_end(first + (1 << bits) - 1), count }
+    Bucket { from_ns, to_ns: bucket_end(first + (1 << bits) - 1), count }
 }
 
 /// Returns the index, from 1, of the smallest time that this share of the times does not exceed.
@@ -156,7 +146,26 @@ impl Counting {
         Self { least_ns, grid: Grid::new(from_ns, to_ns, COLUMNS), holds, waits, cells: BTreeMap::new() }
     }
 
-    pub(super) fn hold(&mut self, hold: &Hold) {
+    pub(super) fn finish(&self) -> Overall {
+        let grid = self.grid;
+        let cell = |(&(column, at), count): (&(usize, u32), &u64)| {
+            let band = band(at, FINE, *count);
+            LatencyCell { column, band }
+        };
+        let cells: Vec<LatencyCell> = self.cells.iter().map(cell).collect();
+        let mut percentiles = vec![None; grid.columns()];
+        for of_column in cells.chunk_by(|a, b| a.column == b.column) {
+            let times = of_column.iter().map(|cell| (cell.band.to_ns, cell.band.count));
+            percentiles[of_column[0].column] = percentile(times.clone(), 500).zip(percentile(times, 990));
+        }
+        let latencies = Latencies { grid, cells, percentiles };
+        Overall { holds: self.holds.finish(), waits: self.waits.finish(), latencies }
+    }
+}
+
+impl Sink for Counting {
+    fn push(&mut self, item: Item<'_>) {
+        let Item::Hold(hold) = item else { return };
         if hold.end_ns < self.least_ns {
             return;
         }
@@ -168,22 +177,6 @@ impl Counting {
             let cell = (self.grid.column_of(hold.start_ns), bucket(ns) >> FINE);
             *self.cells.entry(cell).or_default() += 1;
         }
-    }
-
-    pub(super) fn finish(&self) -> Overall {
-        let grid = self.grid;
-        let cells: Vec<LatencyCell> = self
-            .cells
-            .iter()
-            .map(|((column, at), count)| LatencyCell { column: *column, band: band(*at, FINE, *count) })
-            .collect();
-        let mut percentiles = vec![None; grid.columns()];
-        for of_column in cells.chunk_by(|a, b| a.column == b.column) {
-            let times = of_column.iter().map(|cell| (cell.band.to_ns, cell.band.count));
-            percentiles[of_column[0].column] = percentile(times.clone(), 500).zip(percentile(times, 990));
-        }
-        let latencies = Latencies { grid, cells, percentiles };
-        Overall { holds: self.holds.finish(), waits: self.waits.finish(), latencies }
     }
 }
 

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use trace_format::TaskId;
 
 use super::chart::{LockContext, MAX_LANES, MAX_SITES};
+use crate::charges::add;
 use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink};
 
 /// The times of each thread and each site, and the span of all of them.
@@ -13,8 +14,8 @@ use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink};
 pub(super) struct Survey<'a> {
     context: &'a LockContext<'a>,
     window: Option<(i64, i64)>,
-    first_ns: Option<i64>,
-    last_ns: Option<i64>,
+    /// The first begin and the last end.
+    ends: Option<(i64, i64)>,
     /// Whether an interval is still open at the end of the trace.
     open: bool,
     threads: FxHashMap<TaskId, Rank>,
@@ -33,7 +34,7 @@ impl<'a> Survey<'a> {
     /// Returns a survey of a window, or of the whole trace.
     pub(super) fn new(context: &'a LockContext<'a>, window: Option<(i64, i64)>) -> Self {
         let (threads, sites) = (FxHashMap::default(), FxHashMap::default());
-        Self { context, window, first_ns: None, last_ns: None, open: false, threads, sites }
+        Self { context, window, ends: None, open: false, threads, sites }
     }
 
     /// Returns the length of the part in the window.
@@ -50,8 +51,8 @@ impl<'a> Survey<'a> {
     /// Widens the span, and returns the times of a thread and the length of the part of its interval that counts.
     fn add(&mut self, task: TaskId, start_ns: i64, end_ns: i64, open: bool) -> Option<(&mut Rank, i64)> {
         let (start, end) = self.part(start_ns, end_ns)?;
-        self.first_ns = Some(self.first_ns.unwrap_or(start).min(start));
-        self.last_ns = Some(self.last_ns.unwrap_or(end).max(end));
+        let (first, last) = self.ends.unwrap_or((start, end));
+        self.ends = Some((first.min(start), last.max(end)));
         self.open |= open;
         Some((self.threads.entry(task).or_default(), end.saturating_sub(start)))
     }
@@ -59,8 +60,8 @@ impl<'a> Survey<'a> {
     /// Returns the span from the first interval to the last, with a margin that makes begins and ends visible.
     pub(super) fn span(&self) -> (i64, i64) {
         let context = self.context;
-        let first = self.first_ns.unwrap_or(context.lock.first_ns);
-        let last = self.last_ns.unwrap_or(context.lock.last_ns).max(first);
+        let (first, last) = self.ends.unwrap_or((context.lock.first_ns, context.lock.last_ns));
+        let last = last.max(first);
         let margin = (last.saturating_sub(first) / 64).max(500);
         // Not before the start of the trace; and no margin after an open end.
         let from = first.saturating_sub(margin).max(context.origin_ns.min(first));
@@ -105,7 +106,7 @@ impl Sink for Survey<'_> {
             Item::Wait(wait) => {
                 let open = wait.outcome == Outcome::OpenAtEnd;
                 if let Some((rank, ns)) = self.add(wait.task, wait.start_ns, wait.end_ns, open) {
-                    rank.wait_ns = rank.wait_ns.saturating_add(ns);
+                    add(&mut rank.wait_ns, ns);
                 }
             }
             Item::Share(_, share) => self.share(share),
@@ -119,16 +120,15 @@ impl Survey<'_> {
         let end_ns = if is_measured(hold) { hold.end_ns } else { hold.start_ns };
         let open = hold.state == HoldState::OpenAtEnd;
         let Some((rank, ns)) = self.add(hold.task, hold.start_ns, end_ns, open) else { return };
-        rank.hold_ns = rank.hold_ns.saturating_add(ns);
-        let sum = self.sites.entry(self.context.site(hold.stack)).or_default();
-        *sum = sum.saturating_add(ns);
+        add(&mut rank.hold_ns, ns);
+        add(self.sites.entry(self.context.site(hold.stack)).or_default(), ns);
     }
 
     fn share(&mut self, share: &Share) {
         let part = self.part(share.start_ns, share.start_ns.saturating_add(share.ns));
         if let (Some(payer), Some((from_ns, to_ns))) = (share.payer, part) {
-            let rank = self.threads.entry(payer.task).or_default();
-            rank.caused_ns = rank.caused_ns.saturating_add(to_ns.saturating_sub(from_ns));
+            let caused_ns = &mut self.threads.entry(payer.task).or_default().caused_ns;
+            add(caused_ns, to_ns.saturating_sub(from_ns));
         }
     }
 }

@@ -1,13 +1,16 @@
-//! The intervals of one lane: wide ones exactly, narrow ones as time per column.
+//! The intervals of one lane: wide ones exactly, narrow ones as time per column; the holders of the lock over time; and the holder that
+//! blocks each wait.
 //!
-//! Intervals in the window enter, a [`Track`] leaves. Its size is bounded by the number of columns, and its total time is that of the
-//! intervals.
+//! Intervals in the window enter, a [`Track`] leaves. Its size is bounded by the number of columns, and its total time is as long as the
+//! intervals. The holds of all tracks enter [`holders`], which cuts the window into stretches of time with the share of each holder.
+
+use std::collections::BTreeMap;
 
 use super::{
     chart::{Blocker, HolderShare, Span, Track},
     grid::{Grid, gaps},
-    holders,
 };
+use crate::charges::add;
 
 /// The part of one column of one lane that no span covers, and the time of narrow intervals in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,9 +44,8 @@ impl Track {
             return self.spans.push(span);
         }
         grid.spread(span.from_ns, span.to_ns, |column, ns| {
-            let sum = &mut self.columns[column];
-            let first = *sum == 0;
-            *sum = sum.saturating_add(ns);
+            let first = self.columns[column] == 0;
+            add(&mut self.columns[column], ns);
             if self.blockers.is_empty() && span.blocker != Blocker::Unknown {
                 self.blockers = vec![Blocker::Unknown; grid.columns()];
             }
@@ -68,54 +70,48 @@ impl Track {
     /// Cuts the waits of `lane` where the holder changes, and sets the blocker of each piece.
     pub(super) fn attribute(&mut self, grid: &Grid, lane: usize, holders: &[HolderShare]) {
         let taken: Vec<(i64, i64)> = holders.iter().map(|owner| (owner.from_ns, owner.to_ns)).collect();
+        let first_in = |from_ns: i64| holders.partition_point(|owner| owner.to_ns <= from_ns);
         let mut pieces: Vec<Span> = Vec::new();
         for span in &self.spans {
-            let first = holders.partition_point(|owner| owner.to_ns <= span.from_ns);
-            let holders = holders[first..].iter().take_while(|owner| owner.from_ns < span.to_ns);
-            let held = holders.map(|owner| (owner.from_ns, owner.to_ns, holders::blocker(owner, lane)));
-            let mut cuts: Vec<(i64, i64, Blocker)> = held.collect();
-            gaps(span.from_ns, span.to_ns, &taken, &mut first.clone(), |from, to| {
-                cuts.push((from, to, Blocker::Unknown));
-            });
-            cuts.sort_unstable_by_key(|(from, ..)| *from);
+            let first = first_in(span.from_ns);
+            let inside = holders[first..].iter().take_while(|owner| owner.from_ns < span.to_ns);
+            let held = inside.map(|owner| (owner.from_ns, owner.to_ns, blocker(&owner.lanes, lane)));
+            let free = gaps(span.from_ns, span.to_ns, &taken, &mut first.clone());
+            let free = free.into_iter().map(|(from, to)| (from, to, Blocker::Unknown));
+            let mut cuts: Vec<(i64, i64, Blocker)> = held.chain(free).collect();
+            cuts.sort_by_key(|(from, ..)| *from);
             bridge(grid, &mut cuts);
             let begin = pieces.len();
             for (from, to, blocker) in cuts {
                 let (from_ns, to_ns) = (from.max(span.from_ns), to.min(span.to_ns));
                 match pieces[begin..].last_mut() {
                     Some(last) if last.blocker == blocker && last.to_ns == from_ns => last.to_ns = to_ns,
-                    _ => pieces.push(Span {
-                        from_ns,
-                        to_ns,
-                        open_start: false,
-                        open_end: false,
-                        blocker,
-                        woken_ns: None,
-                    }),
+                    _ => {
+                        let (open_start, open_end, woken_ns) = (false, false, None);
+                        pieces.push(Span { from_ns, to_ns, open_start, open_end, blocker, woken_ns });
+                    }
                 }
             }
             if let Some(first) = pieces.get_mut(begin) {
                 first.open_start = span.open_start;
             }
             if let Some(last) = pieces[begin..].last_mut() {
-                last.open_end = span.open_end;
-                last.woken_ns = span.woken_ns;
+                (last.open_end, last.woken_ns) = (span.open_end, span.woken_ns);
             }
         }
         self.spans = pieces;
         self.blockers = vec![Blocker::Unknown; grid.columns()];
-        for column in 0..grid.columns() {
-            if self.columns[column] > 0 {
-                let mut share = HolderShare { from_ns: 0, to_ns: 0, lanes: Vec::new() };
-                let (begin, next) = (grid.begin_of(column), grid.begin_of(column + 1));
-                let first = holders.partition_point(|owner| owner.to_ns <= begin);
-                for owner in holders[first..].iter().take_while(|owner| owner.from_ns < next) {
-                    let inside = owner.to_ns.min(next) - owner.from_ns.max(begin);
-                    let part = |ns: i64| ns.min(inside);
-                    share.lanes.extend(owner.lanes.iter().map(|(lane, ns)| (*lane, part(*ns))));
-                }
-                self.blockers[column] = holders::blocker(&merged(share), lane);
+        for column in (0..grid.columns()).filter(|column| self.columns[*column] > 0) {
+            let (begin, next) = (grid.begin_of(column), grid.begin_of(column + 1));
+            let mut held: BTreeMap<usize, i64> = BTreeMap::new();
+            for owner in holders[first_in(begin)..].iter().take_while(|owner| owner.from_ns < next) {
+                let inside = owner.to_ns.min(next) - owner.from_ns.max(begin);
+                owner
+                    .lanes
+                    .iter()
+                    .for_each(|(lane, ns)| add(held.entry(*lane).or_default(), inside.min(*ns)));
             }
+            self.blockers[column] = blocker(&held.into_iter().collect::<Vec<_>>(), lane);
         }
     }
 }
@@ -132,16 +128,63 @@ fn bridge(grid: &Grid, cuts: &mut [(i64, i64, Blocker)]) {
     }
 }
 
-fn merged(mut share: HolderShare) -> HolderShare {
-    share.lanes.sort_unstable();
-    share.lanes.dedup_by(|next, kept| {
-        let same = next.0 == kept.0;
-        if same {
-            kept.1 = kept.1.saturating_add(next.1);
+/// Cuts the window into stretches. With `alone`, holds do not overlap, and each wide hold is a stretch of its own; otherwise every
+/// column is a stretch.
+pub(super) fn holders(grid: &Grid, lanes: &[&Track], alone: bool) -> Vec<HolderShare> {
+    let mut narrow: Vec<Vec<(usize, i64)>> = vec![Vec::new(); grid.columns()];
+    let mut wide: Vec<(i64, i64, usize)> = Vec::new();
+    for (lane, track) in lanes.iter().enumerate() {
+        let mut columns = track.columns.clone();
+        for span in &track.spans {
+            if alone {
+                wide.push((span.from_ns, span.to_ns, lane));
+            } else {
+                grid.spread(span.from_ns, span.to_ns, |column, ns| {
+                    columns[column] = columns[column].saturating_add(ns);
+                });
+            }
         }
-        same
-    });
-    share
+        for (column, ns) in columns.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
+            narrow[column].push((lane, ns));
+        }
+    }
+    wide.sort_unstable();
+    let taken: Vec<(i64, i64)> = wide.iter().map(|(from, to, _)| (*from, *to)).collect();
+    let mut shares: Vec<HolderShare> = Vec::new();
+    let mut end = i64::MIN;
+    for &(from, to, lane) in &wide {
+        // In a broken trace holds may overlap: the earlier one wins.
+        let from = from.max(end);
+        if from < to {
+            shares.push(HolderShare { from_ns: from, to_ns: to, lanes: vec![(lane, to - from)] });
+            end = to;
+        }
+    }
+    let mut cursor = 0;
+    for (column, holders) in narrow.into_iter().enumerate().filter(|(_, holders)| !holders.is_empty()) {
+        let (begin, next) = (grid.begin_of(column), grid.begin_of(column + 1));
+        let free = gaps(begin, next, &taken, &mut cursor);
+        let length: i128 = free.iter().map(|(from, to)| i128::from(to - from)).sum();
+        for (from_ns, to_ns) in free {
+            let part = |ns: i64| i128::from(ns) * i128::from(to_ns - from_ns) / length;
+            let part = |&(lane, ns): &(usize, i64)| (lane, i64::try_from(part(ns)).unwrap_or(ns));
+            shares.push(HolderShare { from_ns, to_ns, lanes: holders.iter().map(part).collect() });
+        }
+    }
+    shares.sort_by_key(|share| share.from_ns);
+    shares
+}
+
+/// Returns the blocker of a task of `lane` while these lanes held the lock for some ns each: the other lane that held it longest, if it has at
+/// least two thirds of the time of all other lanes.
+fn blocker(holders: &[(usize, i64)], lane: usize) -> Blocker {
+    let others = holders.iter().filter(|(holder, _)| *holder != lane);
+    let total: i128 = others.clone().map(|(_, ns)| i128::from(*ns)).sum();
+    match others.max_by_key(|(_, ns)| *ns) {
+        None => Blocker::Unknown,
+        Some((holder, ns)) if i128::from(*ns) * 3 >= total * 2 => Blocker::Lane(*holder),
+        Some(_) => Blocker::Several,
+    }
 }
 
 /// Returns the parts of columns with narrow intervals of a lane, in the order of time.
@@ -150,15 +193,14 @@ pub fn cells(grid: &Grid, hold: &Track, wait: &Track) -> Vec<Cell> {
     let mut taken: Vec<(i64, i64)> = spans.map(|span| (span.from_ns, span.to_ns)).collect();
     taken.sort_unstable();
     let mut cells = Vec::new();
-    let (mut cursor, mut free) = (0, Vec::new());
+    let mut cursor = 0;
     for column in 0..grid.columns() {
         let (hold_ns, wait_ns) = (hold.columns[column], wait.columns[column]);
         if hold_ns <= 0 && wait_ns <= 0 {
             continue;
         }
         let (begin, next) = (grid.begin_of(column), grid.begin_of(column + 1));
-        free.clear();
-        gaps(begin, next, &taken, &mut cursor, |from, to| free.push((from, to)));
+        let free = gaps(begin, next, &taken, &mut cursor);
         let length: i64 = free.iter().map(|(from, to)| to - from).sum();
         for &(from_ns, to_ns) in &free {
             cells.push(Cell {
