@@ -21,9 +21,12 @@
 
 mod charges;
 pub mod export;
+#[cfg(test)]
+mod golden;
 pub mod metrics;
 pub mod page;
 pub mod plot;
+mod strings;
 #[cfg(test)]
 use tables::testing;
 

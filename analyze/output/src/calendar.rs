@@ -1,4 +1,4 @@
-//! Dates of the wall clock: nanoseconds since 1970 enter, a date of the calendar in UTC leaves.
+//! Dates of the calendar in UTC, from the nanoseconds since 1970 of a wall clock.
 
 const NS_PER_SECOND: i64 = 1_000_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;

@@ -35,10 +35,18 @@ impl Kind {
 
     /// Returns the unit at the end of a column's name.
     pub const fn suffix(self) -> &'static str {
+        self.words()[0]
+    }
+
+    /// Returns the unit at the end of a column's name, the word for its values in help texts, and the values that a condition takes.
+    pub(super) const fn words(self) -> [&'static str; 3] {
         match self {
-            Self::Timestamp | Self::PeriodStart | Self::Duration => "_ns",
-            Self::Ppm | Self::Percent => "_ppm",
-            Self::Text | Self::Site | Self::Count => "",
+            Self::Text | Self::Site => ["", "text", "a text"],
+            Self::Timestamp | Self::PeriodStart | Self::Duration => {
+                ["_ns", "time", "a time such as 500us, 5ms or 2s"]
+            }
+            Self::Count => ["", "count", "a number such as 100 or 5k"],
+            Self::Ppm | Self::Percent => ["_ppm", "percent", "a share such as 12.5%"],
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::units;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalyzeError {
-    /// The trace cannot be read. The message is that of the source, which stays in the chain.
+    /// The trace cannot be read. The source has the message, and stays in the chain.
     #[error("{0}")]
     Format(#[from] FormatError),
     /// The trace holds no events.

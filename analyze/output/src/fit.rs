@@ -100,7 +100,7 @@ impl Fit<'_> {
     }
 }
 
-/// Returns the room that names need: those of the first rows matter most, and others may lose their middle.
+/// Returns the room that names need: the names of the first rows matter most, and others may lose their middle.
 fn least_room(names: &[String]) -> usize {
     let longest = |names: &[String]| names.iter().map(|name| name.width()).max().unwrap_or(0);
     longest(&names[..names.len().min(FIRST)]).max(LEAST_NAME).min(longest(names))

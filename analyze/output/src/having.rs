@@ -1,4 +1,4 @@
-//! Conditions of `--having`: `wait_total > 5ms`. A text and the columns of a table enter, a test of its rows leaves.
+//! Conditions of `--having` on the rows of a table: `wait_total > 5ms`.
 
 use std::{cmp::Ordering, str::FromStr};
 
@@ -64,7 +64,7 @@ impl Having {
                 Limit::Number(number(&self.value, kind).ok_or_else(|| AnalyzeError::BadHavingValue {
                     word: printable(&self.value).into_owned(),
                     column: self.column.clone(),
-                    expected: expected(kind),
+                    expected: kind.words()[2],
                 })?)
             }
         };
@@ -123,15 +123,6 @@ pub fn number(text: &str, kind: Kind) -> Option<f64> {
     };
     // Whole units: 0.1 ms are 100000 ns, not a little more.
     Some((number * scale).round())
-}
-
-const fn expected(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Duration | Kind::Timestamp | Kind::PeriodStart => "a time such as 500us, 5ms or 2s",
-        Kind::Ppm | Kind::Percent => "a share such as 12.5%",
-        Kind::Count => "a number such as 100 or 5k",
-        Kind::Text | Kind::Site => "a text",
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The list of a table's columns for `--help`, made from their declarations.
 
-use super::{Column, Kind, Role, Visibility};
+use super::{Column, Role, Visibility};
 
 /// Lists the columns by word, unit and sentence, one a line, those that text shows by default first. `has_choice` is whether the table has `-F`.
 pub fn help<R>(columns: &[Column<R>], has_choice: bool) -> String {
@@ -19,19 +19,11 @@ pub fn help<R>(columns: &[Column<R>], has_choice: bool) -> String {
         }
         for column in lines {
             let doc = column.doc.replace('`', "");
-            text += &format!("  {:<width$}  {:<7}  {}\n", column.word(), unit(column.field.kind), doc.trim());
+            let [_, unit, _] = column.field.kind.words();
+            text += &format!("  {:<width$}  {unit:<7}  {}\n", column.word(), doc.trim());
         }
     }
     text
-}
-
-const fn unit(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Text | Kind::Site => "text",
-        Kind::Timestamp | Kind::PeriodStart | Kind::Duration => "time",
-        Kind::Count => "count",
-        Kind::Ppm | Kind::Percent => "percent",
-    }
 }
 
 #[cfg(test)]

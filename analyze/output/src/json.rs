@@ -13,7 +13,7 @@ use trace_format::text;
 pub fn write_value(value: &impl Serialize, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| AnalyzeError::Compute(error.into()))?;
     let mut safe = String::with_capacity(text.len() + 1);
-    // The only line feeds are those of the layout: serde_json escapes C0 in strings.
+    // Only the layout has line feeds: serde_json escapes C0 in strings.
     for line in text.lines() {
         write_safe(line, &mut safe);
         safe.push('\n');

@@ -1,6 +1,6 @@
 //! Short names for text output.
 //!
-//! A label of a table enters: a function, a site or a class of locks. Long template arguments and parameter lists become `<..>` and
+//! A label is a function, a site or a class of locks. Long template arguments and parameter lists become `<..>` and
 //! `(..)`. Hashes and crate disambiguators of Rust, return types of C++ and the inline namespaces of its library are removed. Closures,
 //! `operator`s and `<T as Trait>` stay. Each rule takes one pass, whatever the label contains: names come from recorded programs.
 

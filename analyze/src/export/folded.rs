@@ -1,6 +1,6 @@
 //! Folded stacks, the input of flame graphs: one line per stack, `frame;frame;frame weight`, root first.
 //!
-//! Holds and waits go in, sorted lines come out; equal lines are added up. The format is that of `flamegraph.pl` and inferno, which
+//! Lines are sorted, and equal lines are added up. The format is defined by `flamegraph.pl` and inferno, which
 //! take the number after the last space; speedscope and Perfetto read it, too. The first frame is the name of the thread, the last
 //! one the lock. With [`Of::Combined`] the waiter's stack is followed by `--` and, leaf first, by the stack of the holder that was
 //! charged: offwaketime writes a waiter and its waker like this, and `--color=chain` paints it.

@@ -238,19 +238,16 @@ impl Calls {
 
     /// Returns notes on what the rows do not show.
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        let mut note = |count: u64, words: &str| {
-            if count > 0 {
-                notes.push(format!("{count} {words}"));
-            }
-        };
-        note(
-            self.api_waits,
-            "waits for locks of the C library are left out, because their futex calls are not in the trace; record with --locks futex",
-        );
-        note(self.untimed, "waiting calls with unknown times are counted");
-        note(self.untimed_wakes, "waking calls with unknown times are counted; sys_us does not include them");
-        notes
+        let notes = [
+            (
+                self.api_waits,
+                "waits for locks of the C library are left out, because their futex calls are not in the trace; record with --locks futex",
+            ),
+            (self.untimed, "waiting calls with unknown times are counted"),
+            (self.untimed_wakes, "waking calls with unknown times are counted; sys_us does not include them"),
+        ];
+        let notes = notes.into_iter().filter(|(count, _)| *count > 0);
+        notes.map(|(count, words)| format!("{count} {words}")).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! milli-klockstat's CSV: how long each thread waited for each lock in each period of some milliseconds, and how often it acquired it.
 //!
-//! Acquisitions go in, in the order of time; `s` lines come out, and before the first one of a stack its `t` line. An acquisition
+//! An `s` line is for a thread, a lock and a period; the `t` line of a stack precedes its first `s` line. An acquisition
 //! belongs to the period in which it was done, and each is in some line; `mklockstat.py` closes a period at the first acquisition after
 //! its end, counts that one in it, and loses the last one.
 //!

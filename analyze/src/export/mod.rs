@@ -1,6 +1,6 @@
 //! Writes traces in the formats of other tools and of viewers.
 //!
-//! Traces and [`Options`] enter, bytes leave. Each format is a module with a function `write`, and says which tool defines the format.
+//! Each format is a module with a function `write`, and says which tool defines the format.
 //! Facts that a format cannot express are left out and reported in [`Written`], never invented.
 
 use trace_format::Trace;

@@ -1,8 +1,8 @@
 //! The folded stacks of offwaketime (`iovisor/bcc tools/offwaketime.py -f`): the stacks of a task off-CPU and of its waker, and the
-//! sum of the times in microseconds. The bytes are those of its first version or of its present one.
+//! sum of the times in microseconds. The bytes are as its first version or its present version writes them.
 //!
-//! Off-CPU times go in, or waits for locks if the trace has none; then the waker is the task that ended the wait. Lines come out, by
-//! value, ascending. [`line`] composes a line; this module selects and adds up.
+//! A trace without off-CPU times has waits for locks instead; then the waker is the task that ended the wait. Lines are sorted by value,
+//! ascending. [`line`] composes a line; this module selects and adds up.
 //!
 //! A stack that was stored by a probe on `finish_task_switch`, as offwaketime's own, begins with that function. Then the first
 //! frame of each of the four stacks is dropped, as offwaketime does, even user frames (bcc #1704). The stacks of klock begin where
@@ -29,7 +29,7 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-use line::{Lines, Side};
+use line::Lines;
 
 /// The notes on a trace without off-CPU times.
 const NO_OFF_CPU: &str = "the trace has no off-CPU times, so waits for locks are written; record with --off-cpu for all off-CPU times";
@@ -126,19 +126,15 @@ fn add_lines(
         .filter(|(_, id)| stacks.all_frames(*id).iter().any(|frame| !frame.kernel))
         .filter_map(|(task, _)| task)
         .collect();
+    let marks_missed = input.trace.info().loss.stacks > 0;
+    let composer = Lines { names: &input.names, options, stacks: &stacks, programs, marks_missed };
     let is_selected = |task: &TaskId| match options.threads {
         None => true,
-        Some(Space::User) => programs.contains(task),
-        Some(Space::Kernel) => !programs.contains(task),
+        Some(Space::User) => composer.programs.contains(task),
+        Some(Space::Kernel) => !composer.programs.contains(task),
     };
-    let marks_missed = input.trace.info().loss.stacks > 0;
-    let composer = Lines { names: &input.names, options, marks_missed };
     for (way, us) in times.iter().filter(|(way, _)| is_selected(&way.task)) {
-        let side = |task: Option<TaskId>, id| {
-            let of_program = task.is_some_and(|task| programs.contains(&task));
-            Side { task, frames: stacks.all_frames(id), of_program }
-        };
-        let line = composer.line(&side(Some(way.task), way.stack), &side(way.waker, way.waker_stack));
+        let line = composer.line((Some(way.task), way.stack), (way.waker, way.waker_stack));
         let sum = lines.entry(line).or_default();
         *sum = sum.saturating_add(*us);
     }

@@ -1,6 +1,6 @@
 //! A trace for Perfetto (ui.perfetto.dev, trace_processor): holds and waits as slices on a track per thread.
 //!
-//! Holds and waits go in, packets come out as they end, so memory does not grow with the trace. The holds and waits of a thread nest
+//! Packets are written as holds and waits end, so memory does not grow with the trace. The holds and waits of a thread nest
 //! on its track; locks that were not released in the reverse order of their acquisition get tracks below it. A flow leads from the
 //! hold that a wait was charged to last to the hold that the wait ended with: from the release to the next acquisition. A hold that others
 //! waited for is kept until the next such hold of the lock has ended: by then it is known which waits it delayed last. Each lock with waits

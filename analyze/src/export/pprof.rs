@@ -1,6 +1,6 @@
 //! pprof, the profile format of Go, Pyroscope and Parca: the content of Go's own mutex profile, for every lock.
 //!
-//! Waits go in, a gzipped `perftools.profiles.Profile` comes out, with Go's sample types `contentions/count` and
+//! The file is a gzipped `perftools.profiles.Profile` with Go's sample types `contentions/count` and
 //! `delay/nanoseconds`. The stack of a sample is where a thread waited, leaf first; its labels are the lock, the thread's name and
 //! the holder: the site at which the lock had been acquired. A wait for several holders makes one sample each: its time is divided
 //! as [`blame`](tables::blame) divides it, and it is counted with the first, so both columns add up to all waits. The
@@ -20,7 +20,10 @@ use super::{
     read::{Out, Written, open, read},
     stacks::{self, StackKey, Stacks},
 };
-use crate::charges::{Charges, Payee, add};
+use crate::{
+    charges::{Charges, Payee, add},
+    strings::Strings,
+};
 use intervals::{
     input::names::{Names, printable},
     items::{Item, Needs},
@@ -33,7 +36,7 @@ mod places;
 pub(super) mod tests;
 
 use messages::{Label, Profile, Sample, ValueType};
-use places::{Places, Strings};
+use places::Places;
 
 /// The content of one sample. The code of a holder is the number of its site.
 type Key = StackKey<u32>;
@@ -41,6 +44,8 @@ type Key = StackKey<u32>;
 /// Writes the profile of the traces.
 pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     let (mut strings, mut places) = (Strings::default(), Places::default());
+    // The first text is empty.
+    strings.number("");
     let mut comments = vec![format!("klock {}", env!("CARGO_PKG_VERSION"))];
     let (mut profile, mut start_ns, mut trusts) = (Profile::default(), None, Vec::new());
     for input in &open(traces, &options.filter)? {

@@ -1,4 +1,4 @@
-//! Metrics of a recording that goes on: events and new rows of its side tables enter as they are written, the text leaves any time.
+//! Metrics of a recording that goes on. The recorder adds events and new rows of side tables as it writes them, and may ask for the text at any time.
 
 use std::io::Write;
 

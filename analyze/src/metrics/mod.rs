@@ -1,6 +1,6 @@
 //! Counters of locks for Prometheus.
 //!
-//! Intervals enter a `Tally`, which adds them up by lock and acquisition site. `Series` gives these sums names and a bounded number
+//! `Tally` adds up intervals by lock and acquisition site. `Series` gives these sums names and a bounded number
 //! of series; `text` writes them. An export reads a whole trace once; [`Live`] takes the events of a recording as they are written.
 
 use rustc_hash::FxHashMap;

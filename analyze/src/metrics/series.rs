@@ -1,4 +1,4 @@
-//! A bounded number of series: sums by name enter, the largest locks have series of their own, and the rest of a kind is one series.
+//! A bounded number of series: the largest locks have series of their own, and all other locks of a kind share one.
 //!
 //! A lock keeps its series, and what was added to the rest stays there, so no counter ever falls and the sum over all series is
 //! exact. The names of a recording are therefore at most as many as its limit, however long it lasts.

@@ -1,4 +1,4 @@
-//! The text of metrics: sums enter, lines for Prometheus leave.
+//! Writes sums as lines for Prometheus.
 //!
 //! The two syntaxes differ in the names of counters in comments, and in the last line. Sources:
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>, <https://prometheus.io/docs/instrumenting/exposition_formats/>.

@@ -1,7 +1,7 @@
-//! The activity of a trace: rows enter, the busiest windows leave.
+//! Finds the busiest windows of a trace by its rows alone.
 //!
-//! Each acquisition counts, and each wait by its end and the length that was recorded with it. That takes no engine, and hardly any
-//! columns, so a page reads its trace once more for this alone.
+//! Each acquisition counts, and each wait by its end and the length that was recorded with it. That takes no engine and hardly any columns, so
+//! a page reads its trace once more for this alone.
 
 use trace_format::{Batch, EventKind, EventRow};
 

@@ -1,5 +1,5 @@
-//! The part of a page that follows causes: the causes of waits enter, and the holds and waits of all locks. The ends of chains, the parts of
-//! the waits for judged locks, the states of holders, levels and the intervals of windows leave.
+//! Passes the items of one reading on to the parts of a page: the ends of chains, the parts of the waits for judged locks, the states of holders,
+//! the levels of the timeline, and the intervals of its windows.
 
 use super::{levels::Levels, windows::Keep};
 use intervals::{

@@ -1,4 +1,4 @@
-//! The overview of the timeline: intervals enter, and the time that each lock was held and waited for in each period leaves.
+//! Adds up how long each lock was held and waited for in each period, for the overview of the timeline.
 
 use trace_format::LockId;
 

@@ -1,6 +1,6 @@
 //! The page of `klock html`: one HTML file with the verdicts, tables and pictures of a trace and an explorable timeline.
 //!
-//! A trace and [`Options`] enter, a [`Page`] leaves, which [`Page::write`] writes. `activity` finds the busiest windows in the rows of the
+//! [`page`] computes the page of a trace, and [`Page::write`] writes it. `activity` finds the busiest windows in the rows of the
 //! trace. One more reading makes the rest, or two if the trace has many locks: `causes` follows who pays for waits, `tables` turns every table
 //! into columns, `levels` adds up how long each lock was held and waited for, `windows` keeps the intervals of the windows one by one, `pack`
 //! stores columns of numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page` builds.

@@ -1,11 +1,11 @@
 //! Columns of numbers as bytes, and texts as numbers.
 //!
-//! Optional numbers enter. A [`Packed`] leaves, which says where they lie among the bytes: each as LEB128, 0 for a missing one, otherwise
-//! one more than the zigzag number of the value, or of its distance to the value before.
+//! A number is stored as LEB128: 0 if it is missing, otherwise one more than the zigzag number of its value, or of its distance to the value
+//! before. [`Packed`] says where a column lies among the bytes.
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::strings::Strings;
 use intervals::input::names::printable;
 
 /// The place of a column.
@@ -23,8 +23,7 @@ pub(super) struct Packed {
 #[derive(Debug, Default)]
 pub(super) struct Pack {
     bytes: Vec<u8>,
-    strings: Vec<String>,
-    known: FxHashMap<String, i64>,
+    strings: Strings,
 }
 
 impl Pack {
@@ -33,19 +32,12 @@ impl Pack {
     }
 
     pub(super) fn take_strings(&mut self) -> Vec<String> {
-        self.known.clear();
-        std::mem::take(&mut self.strings)
+        std::mem::take(&mut self.strings).table()
     }
 
     /// Returns the number of a text, which is made safe to print. All texts of a page come through here.
     pub(super) fn string(&mut self, text: &str) -> i64 {
-        if let Some(number) = self.known.get(text) {
-            return *number;
-        }
-        let number = i64::try_from(self.strings.len()).unwrap_or(i64::MAX);
-        self.strings.push(printable(text).into_owned());
-        self.known.insert(text.to_owned(), number);
-        number
+        self.strings.number(&printable(text))
     }
 
     /// Stores a column of values that have nothing to do with each other.

@@ -1,4 +1,4 @@
-//! Time cut into slices of equal length: intervals enter, the slices that they touch leave.
+//! Cuts time into slices of equal length, and intervals into their parts in each slice.
 
 /// Time cut into slices of equal length; the last one may end after the trace.
 #[derive(Clone, Copy, Debug)]
@@ -6,7 +6,7 @@ pub(super) struct Slices {
     pub(super) from_ns: i64,
     pub(super) length_ns: i64,
     count: usize,
-    /// A slice, its begin and its end: that of the last time that was asked for. Intervals come in the order of their ends, and a
+    /// The slice of the last time that was asked for, its begin and its end. Intervals come in the order of their ends, and a
     /// division takes as long as the rest of a sum.
     last: (usize, i64, i64),
 }

@@ -1,4 +1,4 @@
-//! Tables as columns: a computed [`Table`] enters, its declared columns leave, as numbers and numbers of texts.
+//! Packs the rows of a computed [`Table`] as columns: numbers, and numbers of texts.
 
 use std::borrow::Borrow as _;
 

@@ -1,5 +1,5 @@
-//! The timeline of a page. The activity of all locks says where the busiest windows are. Levels and the intervals of these windows enter,
-//! the data of the timeline leave.
+//! The timeline of a page: plans the windows whose intervals are kept, by the activity of all locks, and packs the levels of locks and the
+//! kept intervals.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};

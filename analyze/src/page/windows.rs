@@ -1,4 +1,4 @@
-//! The intervals of some windows: intervals enter, those that touch a window leave. Beyond a number of them, the shortest are left out.
+//! Keeps the intervals that touch one of some windows. Beyond a number of intervals, the shortest are left out.
 
 use std::cmp::Reverse;
 

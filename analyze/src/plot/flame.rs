@@ -1,6 +1,6 @@
 //! Flame graphs: the stacks of waits or holds, drawn by inferno.
 //!
-//! A trace and the weight of a stack enter, the text of an SVG leaves. The stacks are those of `klock export --format folded`.
+//! The stacks are the same as in `klock export --format folded`.
 
 use inferno::flamegraph::{
     self,
@@ -43,7 +43,7 @@ pub fn flame(
     flamegraph::from_lines(&mut look(weight, options), lines.lines(), &mut svg)
         .map_err(|error| failed(error.to_string()))?;
     let svg = String::from_utf8(svg).map_err(|error| failed(error.to_string()))?;
-    // The last rule wins: it follows those of inferno.
+    // The last rule wins, so this one follows the rules of inferno.
     Ok(match svg.rsplit_once("</svg>") {
         Some((body, end)) => format!("{body}{}</svg>{end}", fonts()),
         None => svg,

@@ -1,6 +1,6 @@
 //! The data of a picture of a whole trace: the locks with the most waiting, and their waits over time.
 //!
-//! A trace and a filter enter, an [`Overview`] leaves. Its numbers are those of the report and of the timeline.
+//! The numbers equal the numbers of the report and of the timeline.
 
 use trace_format::Trace;
 
@@ -130,7 +130,14 @@ impl Request {
             ..report::Options::default()
         };
         let span_ns = span_ns(trace, filter);
-        let mut timeline = timeline_options(filter, (span_ns > 0).then(|| period_ns(span_ns)));
+        let mut timeline = timeline::Options {
+            period_ns: (span_ns > 0).then(|| round_up((span_ns / PERIODS).max(1))),
+            limit: Some(MAX_LOCKS),
+            filter: filter.clone(),
+            allow_loss: true,
+            ..timeline::Options::default()
+        };
+        // Without a period, the table chooses one.
         let period_ns = timeline::period_ns(inputs, &timeline)?;
         timeline.period_ns = Some(period_ns);
         let acquired = timeline::Options {
@@ -193,22 +200,6 @@ pub(super) fn recorded_span_ns(trace: &Trace, filter: &Filter) -> i64 {
     match span_ns(trace, filter) {
         0 => of_events().unwrap_or(0),
         span_ns => span_ns,
-    }
-}
-
-/// Returns the length of the periods of a picture of this much time, in ns.
-pub(super) fn period_ns(span_ns: i64) -> i64 {
-    round_up((span_ns / PERIODS).max(1))
-}
-
-/// Returns the options of the waits by lock and period; without a period, the table chooses one.
-pub(super) fn timeline_options(filter: &Filter, period_ns: Option<i64>) -> timeline::Options {
-    timeline::Options {
-        period_ns,
-        limit: Some(MAX_LOCKS),
-        filter: filter.clone(),
-        allow_loss: true,
-        ..timeline::Options::default()
     }
 }
 

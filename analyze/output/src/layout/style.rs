@@ -1,4 +1,4 @@
-//! The style of text for people: texts enter, and leave shortened, cut, folded, wrapped or in a colour, as the reader's terminal is.
+//! The style of text for people: shortens, cuts, folds, wraps and colours texts as the reader's terminal asks for.
 
 use std::io::{self, Write};
 

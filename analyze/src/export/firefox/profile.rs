@@ -1,6 +1,6 @@
 //! Builds the profile: threads, stacks, samples and markers.
 //!
-//! Waits and holds go in one by one, JSON comes out at the end. Times are since the beginning of the trace.
+//! Times are since the beginning of the trace.
 
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CpuDelta, Frame as ProfileFrame, FrameFlags, FrameInfo, MarkerTiming,

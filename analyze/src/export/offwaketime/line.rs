@@ -7,9 +7,13 @@
 //! An empty element separates the two stacks of a side in the first version, or `-` if that is chosen. Names come from the recorded
 //! programs: none of them can end a line, add an element, or look like a delimiter.
 
-use trace_format::{Frame, TaskId};
+use rustc_hash::FxHashSet;
+use trace_format::{Frame, StackId, TaskId};
 
-use crate::export::options::{Format, Options, Space};
+use crate::export::{
+    options::{Format, Options, Space},
+    stacks::Stacks,
+};
 use intervals::input::names::{Names, printable};
 
 /// The text for an unknown function or name.
@@ -23,49 +27,48 @@ const MISSED_USER_OF_TARGET: &str = "[Missed User Stack] -17";
 pub(super) struct Lines<'a> {
     pub(super) names: &'a Names,
     pub(super) options: &'a Options,
+    pub(super) stacks: &'a Stacks,
+    /// The threads of programs, which must have user frames.
+    pub(super) programs: FxHashSet<TaskId>,
     /// Whether the trace lost stacks. Then a missing stack is marked as lost.
     pub(super) marks_missed: bool,
 }
 
-/// The task that slept, or its waker.
-pub(super) struct Side<'a> {
-    pub(super) task: Option<TaskId>,
-    /// Kernel frames first, leaf first.
-    pub(super) frames: &'a [Frame],
-    /// Whether it is a thread of a program, which must have user frames.
-    pub(super) of_program: bool,
-}
+/// The task that slept, or its waker, and its stack.
+pub(super) type Side = (Option<TaskId>, Option<StackId>);
 
 impl Lines<'_> {
     /// Returns the line without its value.
-    pub(super) fn line(&self, target: &Side<'_>, waker: &Side<'_>) -> String {
-        let drops_leaf = is_stored_by_probe(target.frames);
-        let mut line = vec![self.comm(target.task)];
-        line.extend(self.stacks(target, drops_leaf, MISSED_USER_OF_TARGET));
+    pub(super) fn line(&self, target: Side, waker: Side) -> String {
+        let drops_leaf = is_stored_by_probe(self.stacks.all_frames(target.1));
+        let mut line = vec![self.comm(target.0)];
+        line.extend(self.frames(target, drops_leaf, MISSED_USER_OF_TARGET));
         line.push("--".to_owned());
-        line.extend(self.stacks(waker, drops_leaf, MISSED_USER).into_iter().rev());
-        line.push(waker.task.map_or_else(String::new, |task| self.comm(Some(task))));
+        line.extend(self.frames(waker, drops_leaf, MISSED_USER).into_iter().rev());
+        line.push(waker.0.map_or_else(String::new, |task| self.comm(Some(task))));
         line.join(";")
     }
 
     /// Returns the elements of a side, root first: the user frames, the delimiter, the kernel frames.
-    fn stacks(&self, side: &Side<'_>, drops_leaf: bool, missed_user: &str) -> Vec<String> {
+    fn frames(&self, (task, stack): Side, drops_leaf: bool, missed_user: &str) -> Vec<String> {
         let Options { format, stacks, delimited, .. } = self.options;
         let is_modern = *format == Format::Offwaketime2;
         let half = |space: Space, must_be: bool, missed: &str| {
-            let frames = side.frames.iter().filter(|frame| frame.kernel == (space == Space::Kernel));
+            let frames =
+                self.stacks.all_frames(stack).iter().filter(|frame| frame.kernel == (space == Space::Kernel));
             let mut names: Vec<String> = frames.map(|frame| element(frame.symbol.as_deref())).collect();
             let is_there = !names.is_empty();
             if is_there && drops_leaf {
                 names.remove(0);
             }
             names.reverse();
-            if is_modern && self.marks_missed && must_be && !is_there && side.task.is_some() {
+            if is_modern && self.marks_missed && must_be && !is_there && task.is_some() {
                 names.push(missed.to_owned());
             }
             (if stacks.is_none_or(|only| only == space) { names } else { Vec::new() }, is_there)
         };
-        let (mut line, has_user) = half(Space::User, side.of_program, missed_user);
+        let is_program = task.is_some_and(|task| self.programs.contains(&task));
+        let (mut line, has_user) = half(Space::User, is_program, missed_user);
         let (kernel, has_kernel) = half(Space::Kernel, true, "[Missed Kernel Stack]");
         if !is_modern || *delimited && stacks.is_none() && has_user && has_kernel {
             line.push(if *delimited { "-" } else { "" }.to_owned());

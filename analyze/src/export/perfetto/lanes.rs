@@ -1,7 +1,7 @@
 //! Assigns the intervals of a thread to tracks. Viewers nest the intervals of a track, so two of them must not overlap unless one
 //! contains the other.
 //!
-//! Intervals go in as they end, the index of a lane comes out for each: lane 0 is the thread's own, the others are for locks that were
+//! Intervals come in the order of their ends, and each gets the index of a lane: lane 0 is the thread's own, the others are for locks that were
 //! not released in the reverse order of their acquisition. A lane remembers a limited number of its latest outermost intervals, so
 //! memory does not grow with the trace; an interval around more than those goes to another lane.
 

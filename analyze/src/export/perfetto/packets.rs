@@ -1,6 +1,6 @@
 //! Writes packets and interns their texts.
 //!
-//! Packets go in, bytes come out. A text is written once, before the first packet that refers to it.
+//! A text is written once, before the first packet that refers to it.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! The tracks of a trace: processes, threads, further tracks for intervals that do not nest, and a counter per lock.
 //!
-//! Tasks and locks go in, numbers of tracks come out; the first use of a track describes it. Memory grows with the number of tasks and
+//! A track has a number, and its first use describes it. Memory grows with the number of tasks and
 //! locks, not with the number of intervals.
 
 use rustc_hash::FxHashMap;

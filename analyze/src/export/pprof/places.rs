@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use trace_format::Frame;
 
 use super::messages::{Function, Line, Location, Mapping};
+use crate::strings::Strings;
 use intervals::input::names::{self, printable};
 
 /// Ranges start at multiples of this. The first one does not start at 0, which means no address.
@@ -17,22 +18,11 @@ const ALIGNED: u64 = 1 << 20;
 pub(super) struct Places {
     pub(super) locations: Vec<Location>,
     pub(super) functions: Vec<Function>,
-    /// Until the ranges of the files are known, the addresses of their locations are offsets.
-    files: Vec<File>,
+    /// Until the ranges of the files are known, they begin at 0, and the addresses of their locations are offsets.
+    files: Vec<Mapping>,
     file_ids: FxHashMap<(i64, i64), usize>,
     function_ids: FxHashMap<(i64, i64), u64>,
     location_ids: FxHashMap<(u64, u64, Vec<Line>), u64>,
-}
-
-#[derive(Debug)]
-struct File {
-    name: i64,
-    build_id: i64,
-    /// The largest offset plus 1.
-    size: u64,
-    has_filenames: bool,
-    has_line_numbers: bool,
-    has_inline_frames: bool,
 }
 
 impl Places {
@@ -64,21 +54,11 @@ impl Places {
     /// the first is neither a library nor the kernel, if there is such a file.
     pub(super) fn mappings(&mut self, strings: &Strings) -> Vec<Mapping> {
         let mut begin = ALIGNED;
-        let mut mappings = Vec::with_capacity(self.files.len());
-        for (at, file) in self.files.iter().enumerate() {
-            let limit = begin.saturating_add(file.size);
-            mappings.push(Mapping {
-                id: at as u64 + 1,
-                memory_start: begin,
-                memory_limit: limit,
-                filename: file.name,
-                build_id: file.build_id,
-                has_functions: true,
-                has_filenames: file.has_filenames,
-                has_line_numbers: file.has_line_numbers,
-                has_inline_frames: file.has_inline_frames,
-            });
-            begin = limit.checked_next_multiple_of(ALIGNED).unwrap_or(u64::MAX);
+        let mut mappings = std::mem::take(&mut self.files);
+        for mapping in &mut mappings {
+            mapping.memory_start = begin;
+            mapping.memory_limit = mapping.memory_limit.saturating_add(begin);
+            begin = mapping.memory_limit.checked_next_multiple_of(ALIGNED).unwrap_or(u64::MAX);
         }
         for location in &mut self.locations {
             let file = location.mapping_id.checked_sub(1).and_then(|at| mappings.get(at as usize));
@@ -117,58 +97,16 @@ impl Places {
         let name = strings.number(&printable(module));
         let build_id = strings.number(&frame.build_id.as_deref().map(printable).unwrap_or_default());
         let at = *self.file_ids.entry((name, build_id)).or_insert_with(|| {
-            let (size, has) = (1, false);
-            self.files.push(File {
-                name,
-                build_id,
-                size,
-                has_filenames: has,
-                has_line_numbers: has,
-                has_inline_frames: has,
-            });
+            let id = self.files.len() as u64 + 1;
+            let file = Mapping { id, filename: name, build_id, memory_limit: 1, ..Mapping::default() };
+            self.files.push(Mapping { has_functions: true, ..file });
             self.files.len() - 1
         });
         let file = &mut self.files[at];
-        file.size = file.size.max(frame.offset.unwrap_or(0).saturating_add(1));
+        file.memory_limit = file.memory_limit.max(frame.offset.unwrap_or(0).saturating_add(1));
         file.has_filenames |= frame.file.is_some();
         file.has_line_numbers |= frame.line.is_some();
         file.has_inline_frames |= lines.len() > 1;
         at as u64 + 1
-    }
-}
-
-/// The string table of a profile: each text once, the empty one first.
-#[derive(Debug)]
-pub(super) struct Strings {
-    all: Vec<String>,
-    known: FxHashMap<String, i64>,
-}
-
-impl Default for Strings {
-    fn default() -> Self {
-        Self { all: vec![String::new()], known: FxHashMap::from_iter([(String::new(), 0)]) }
-    }
-}
-
-impl Strings {
-    /// Returns the index of a text, and adds it if it is new.
-    pub(super) fn number(&mut self, text: &str) -> i64 {
-        if let Some(number) = self.known.get(text) {
-            return *number;
-        }
-        // Memory ends before this number does.
-        let number = i64::try_from(self.all.len()).unwrap_or(0);
-        self.all.push(text.to_owned());
-        self.known.insert(text.to_owned(), number);
-        number
-    }
-
-    /// Returns the text at an index.
-    pub(super) fn text(&self, number: i64) -> &str {
-        usize::try_from(number).ok().and_then(|at| self.all.get(at)).map_or("", String::as_str)
-    }
-
-    pub(super) fn table(self) -> Vec<String> {
-        self.all
     }
 }

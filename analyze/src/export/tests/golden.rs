@@ -1,35 +1,24 @@
-//! Binary exports of a real trace, decoded and compared with the files in `fixtures/exports`. `KLOCK_BLESS=1 cargo test -p
-//! analyze` updates them. tests/exports.rs compares the exports that are text.
+//! Binary exports of a real trace, decoded and compared with the files in `fixtures/exports`. tests/exports.rs compares the exports that are text.
 
+use std::io::Cursor;
 use std::slice::from_ref;
-use std::{fs, io::Cursor, path::Path};
 
 use arrow_array::{Array as _, cast::AsArray as _, types::Int64Type};
 use arrow_ipc::reader::FileReader;
 use trace_format::Trace;
 
 use crate::export::{Format, Options, perfetto, pprof, write};
-
-fn fixture(path: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures").join(path)
-}
+use crate::golden;
 
 fn exported(trace: &str, format: Format) -> Vec<u8> {
-    let trace = Trace::open(&fixture(&format!("traces/{trace}.parquet"))).unwrap();
+    let trace = Trace::open(&golden::path(&format!("../fixtures/traces/{trace}.parquet"))).unwrap();
     let mut out = Vec::new();
     write(from_ref(&trace), &Options { format, ..Options::default() }, &mut out).unwrap();
     out
 }
 
 fn compare(name: &str, found: &str) {
-    let path = fixture("exports").join(name);
-    if std::env::var_os("KLOCK_BLESS").is_some() {
-        fs::write(&path, found).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let differs = expected.lines().zip(found.lines()).find(|(a, b)| a != b);
-    assert_eq!(differs, None, "{name}; KLOCK_BLESS=1 writes it anew, `git diff` shows how");
-    assert_eq!(expected.lines().count(), found.lines().count(), "{name}");
+    golden::expect(&golden::path("../fixtures/exports").join(name), found);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The graph of who waited for whom: shares of waits enter, a graph of two layers leaves, with the waiters in one and the holders in the other.
+//! The graph of who waited for whom: the waiters in one layer, the holders in the other, and the shares of waits between them.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -16,7 +16,7 @@ use tables::key::{Key, RowKey};
 /// The most nodes of a layer. With more, the last one is for all others.
 pub const MAX_NODES: usize = 12;
 
-/// A graph of two layers. The time of the links is all waiting time, and that of the nodes of either layer, too.
+/// A graph of two layers. The times of the links add up to all waiting time, and so do the times of the nodes of either layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// The waiters, the longest time first.

@@ -4,7 +4,7 @@
 //! white as a whole, in the other looks by length and checksum, which `digests.txt` lists. Fonts are left out; `worked_example.svg`
 //! has them. `KLOCK_BLESS=1 cargo test -p analyze` rewrites all of them.
 
-use std::{fmt::Write as _, fs, path::PathBuf};
+use std::fmt::Write as _;
 
 use trace_format::{Event, LockId, Trace};
 
@@ -14,7 +14,7 @@ use super::{
     *,
 };
 use crate::{
-    export,
+    export, golden,
     plot::{
         blame::{Blame, blame},
         flame::flame,
@@ -113,20 +113,13 @@ fn most_waited(trace: &Trace) -> LockId {
 }
 
 /// The expected pictures.
+#[derive(Default)]
 struct Goldens {
-    directory: PathBuf,
-    is_blessing: bool,
     digests: String,
     changed: Vec<String>,
 }
 
 impl Goldens {
-    fn new() -> Self {
-        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/pictures");
-        let is_blessing = std::env::var_os("KLOCK_BLESS").is_some();
-        Self { directory, is_blessing, digests: String::new(), changed: Vec::new() }
-    }
-
     /// Draws a subject in all kinds and looks, and compares the pictures that are kept as a whole.
     fn add(&mut self, subject: &Subject<'_>, is_short: bool) {
         for (kind, is_whole) in KINDS {
@@ -165,10 +158,7 @@ impl Goldens {
     }
 
     fn compare(&mut self, name: &str, text: &str) {
-        let path = self.directory.join(name);
-        if self.is_blessing {
-            fs::write(&path, text).unwrap();
-        } else if fs::read_to_string(&path).unwrap_or_default() != text {
+        if !golden::is_expected(&golden::path("tests/pictures").join(name), text) {
             self.changed.push(name.to_owned());
         }
     }
@@ -215,7 +205,7 @@ pub(super) fn made() -> [(&'static str, TestTrace); 3] {
 
 #[test]
 fn pictures_of_all_kinds_and_traces_are_drawn_as_expected() {
-    let mut goldens = Goldens::new();
+    let mut goldens = Goldens::default();
     for name in COMMITTED {
         goldens.add(&Subject::new(name, &committed(name)), true);
     }
@@ -231,7 +221,7 @@ fn pictures_of_a_million_events_are_drawn_as_expected_and_stay_small() {
     if std::env::var_os("KLOCK_FAST_TESTS").is_some() {
         return;
     }
-    let mut goldens = Goldens::new();
+    let mut goldens = Goldens::default();
     let test = million_events();
     let subject = Subject::new("million", &test.trace);
     goldens.add(&subject, false);

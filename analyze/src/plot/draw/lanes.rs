@@ -4,7 +4,7 @@
 //! holds at the bottom of the lane, waits on top of them.
 
 use super::{
-    layout::Layout,
+    layout::{Layout, runs},
     page::{Align, Bars, Face, Page, SMALL, TEXT},
     palette::Palette,
     text,
@@ -53,20 +53,13 @@ fn lane_bars(svg: &mut String, (chart, index): (&Chart, usize), layout: &Layout,
         layout.push_span(of_blocker(&mut waits, span.blocker), span.from_ns, span.to_ns, top, height);
     }
     let all = cells(&chart.grid, &lane.hold, &lane.wait);
-    let mut runs: Vec<Run> = Vec::new();
-    for cell in &all {
-        let run = Run::of(cell, height);
-        match runs.last_mut() {
-            Some(last) if last.continues(&run) => last.to_ns = run.to_ns,
-            _ => runs.push(run),
-        }
-    }
-    for run in runs {
+    let cells = all.iter().map(|cell| (cell.from_ns, cell.to_ns, (heights(cell, height), cell.blocker)));
+    for (from_ns, to_ns, ((hold_height, wait_height), blocker)) in runs(cells) {
         let bottom = top + height;
-        layout.push_span(&mut hold, run.from_ns, run.to_ns, bottom - run.hold, run.hold);
-        if run.wait > 0 {
-            let bars = of_blocker(&mut waits, run.blocker);
-            layout.push_span(bars, run.from_ns, run.to_ns, bottom - run.hold - run.wait, run.wait);
+        layout.push_span(&mut hold, from_ns, to_ns, bottom - hold_height, hold_height);
+        if wait_height > 0 {
+            let bars = of_blocker(&mut waits, blocker);
+            layout.push_span(bars, from_ns, to_ns, bottom - hold_height - wait_height, wait_height);
         }
     }
     for (blocker, bars) in &waits {
@@ -101,39 +94,17 @@ fn of_blocker(waits: &mut Vec<(Blocker, Bars)>, blocker: Blocker) -> &mut Bars {
     &mut waits[at].1
 }
 
-/// Adjacent cells that are drawn alike.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    from_ns: i64,
-    to_ns: i64,
-    hold: i32,
-    wait: i32,
-    blocker: Blocker,
-}
-
-impl Run {
-    fn of(cell: &Cell, height: i32) -> Self {
-        let scale = f64::from(height) / (cell.hold + cell.wait).max(1.0);
-        let pixels = |share: f64| match (share * scale).round() as i32 {
-            pixels if share > 0.0 => pixels.clamp(LEAST, height),
-            _ => 0,
-        };
-        let hold = pixels(cell.hold);
-        // Rounding up one bar must not push the other one out of the lane.
-        let hold = if cell.wait > 0.0 { hold.min(height - LEAST) } else { hold };
-        Self {
-            from_ns: cell.from_ns,
-            to_ns: cell.to_ns,
-            hold,
-            wait: pixels(cell.wait).min(height - hold),
-            blocker: cell.blocker,
-        }
-    }
-
-    fn continues(&self, next: &Self) -> bool {
-        self.to_ns == next.from_ns
-            && (self.hold, self.wait, self.blocker) == (next.hold, next.wait, next.blocker)
-    }
+/// Returns the heights of the bars of holds and of waits in a lane of this height.
+fn heights(cell: &Cell, height: i32) -> (i32, i32) {
+    let scale = f64::from(height) / (cell.hold + cell.wait).max(1.0);
+    let pixels = |share: f64| match (share * scale).round() as i32 {
+        pixels if share > 0.0 => pixels.clamp(LEAST, height),
+        _ => 0,
+    };
+    let hold = pixels(cell.hold);
+    // Rounding up one bar must not push the other one out of the lane.
+    let hold = if cell.wait > 0.0 { hold.min(height - LEAST) } else { hold };
+    (hold, pixels(cell.wait).min(height - hold))
 }
 
 /// Adds the mark of a waiter that was woken: a line where it was, and one along the bottom until it ran.
@@ -250,8 +221,7 @@ mod tests {
     fn a_bar_is_as_high_as_the_share_of_its_time_that_is_held_or_waited() {
         let bars = |hold: f64, wait: f64| {
             let cell = Cell { column: 0, from_ns: 0, to_ns: 1_000, hold, wait, blocker: Blocker::Unknown };
-            let run = Run::of(&cell, 20);
-            (run.hold, run.wait)
+            heights(&cell, 20)
         };
         assert_eq!(bars(1.0, 0.0), (20, 0));
         assert_eq!(bars(0.5, 0.0), (10, 0));

@@ -1,4 +1,4 @@
-//! The layout of a picture: the options and a chart enter, the positions of all parts leave.
+//! The positions of all parts of a picture of one lock, and the options of all pictures.
 
 use std::ops::RangeInclusive;
 
@@ -150,4 +150,16 @@ impl Layout {
         let from = self.x(from_ns).min(f64::from(self.right) - 1.0);
         bars.push(from, self.x(to_ns).max(from + 1.0), top, height);
     }
+}
+
+/// Merges stretches of time that follow each other and look the same.
+pub(super) fn runs<T: PartialEq>(stretches: impl Iterator<Item = (i64, i64, T)>) -> Vec<(i64, i64, T)> {
+    let mut runs: Vec<(i64, i64, T)> = Vec::new();
+    for (from_ns, to_ns, look) in stretches {
+        match runs.last_mut() {
+            Some((_, end_ns, last)) if *end_ns == from_ns && *last == look => *end_ns = to_ns,
+            _ => runs.push((from_ns, to_ns, look)),
+        }
+    }
+    runs
 }

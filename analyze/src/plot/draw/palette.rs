@@ -1,6 +1,6 @@
 //! The paints of a chart: a colour for each holder that matters, a hatch in the same colour for the waits for it.
 //!
-//! The lanes of a chart enter, SVG paints leave. Lanes are in the order of the waits that they caused, so the first eight holders have
+//! Lanes are in the order of the waits that they caused, so the first eight holders have
 //! colours; all others are grey.
 
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Pictures for people: those of the goldens, of given traces and of hand-made charts, as PNG in a directory.
+//! Pictures for people: the pictures of the goldens, of given traces and of hand-made charts, as PNG in a directory.
 
 use std::{fs, path::PathBuf};
 

@@ -1,6 +1,6 @@
 //! Rows of stacked bars with names on the left, a legend above and a sum at the end of each bar.
 //!
-//! Names and parts enter. Positions are computed first, so that the legend lists the parts that are seen.
+//! Positions are computed first, so that the legend lists the parts that are seen.
 
 use plotters::coord::ranged1d::Ranged as _;
 

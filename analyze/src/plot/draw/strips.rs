@@ -1,7 +1,7 @@
 //! The strips above the lanes: the holders of the lock, their acquisition sites, the number of waiters, and losses.
 
 use super::{
-    layout::Layout,
+    layout::{Layout, runs},
     page::{Align, Bars, Face, LINE, Page, SMALL, TEXT},
     palette::Palette,
     text,
@@ -83,19 +83,12 @@ fn bars(
     paint: impl Fn(usize) -> String,
 ) -> String {
     let mut all: Vec<Bars> = vec![Bars::default(); paints];
-    let mut piles: Vec<Pile> = Vec::new();
-    for share in shares {
-        let heights = heights(share, height);
-        match piles.last_mut() {
-            Some(last) if last.to_ns == share.from_ns && last.heights == heights => last.to_ns = share.to_ns,
-            _ => piles.push(Pile { from_ns: share.from_ns, to_ns: share.to_ns, heights }),
-        }
-    }
-    for pile in &piles {
+    let piles = shares.iter().map(|share| (share.from_ns, share.to_ns, heights(share, height)));
+    for (from_ns, to_ns, pile) in runs(piles) {
         let mut bottom = top + height;
-        for (at, pixels) in &pile.heights {
+        for (at, pixels) in pile {
             bottom -= pixels;
-            layout.push_span(&mut all[*at], pile.from_ns, pile.to_ns, bottom, *pixels);
+            layout.push_span(&mut all[at], from_ns, to_ns, bottom, pixels);
         }
     }
     let mut svg = String::from("<g shape-rendering=\"crispEdges\">\n");
@@ -106,16 +99,7 @@ fn bars(
     svg
 }
 
-/// Stacked holders over a stretch of time.
-#[derive(Clone, Debug)]
-struct Pile {
-    from_ns: i64,
-    to_ns: i64,
-    /// Lane and height in pixels, from bottom to top.
-    heights: Vec<(usize, i32)>,
-}
-
-/// Returns pixels per holder. Rounding errors are carried over, so that the heights add up.
+/// Returns lanes and their heights in pixels, from bottom to top. Rounding errors are carried over, so that the heights add up.
 fn heights(share: &HolderShare, height: i32) -> Vec<(usize, i32)> {
     let total: f64 = share.lanes.iter().map(|(_, ns)| *ns as f64).sum();
     let length = total.max((share.to_ns - share.from_ns) as f64);

@@ -1,10 +1,9 @@
 //! Pictures of hand-made charts. `KLOCK_BLESS=1 cargo test -p analyze` rewrites the expected ones.
 
-use std::{fs, path::PathBuf};
-
 use trace_format::LockKind;
 
 use super::*;
+use crate::golden;
 use crate::plot::lanes::history::{History, lock, taking_turns, worked_example};
 use intervals::engine::Outcome;
 
@@ -15,26 +14,9 @@ pub(super) fn draw(history: &History) -> String {
 
 /// Compares a picture with the expected one. Only one of them keeps its fonts.
 pub(super) fn expect(name: &str, picture: &str) {
-    let without_fonts;
-    let picture = if name == "worked_example.svg" {
-        picture
-    } else {
-        without_fonts = picture.replace(&fonts(), "");
-        &without_fonts
-    };
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/pictures").join(name);
-    if std::env::var_os("KLOCK_BLESS").is_some() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, picture).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_else(|error| {
-        panic!("{}: cannot read the expected picture: {error}; check the picture and write it with KLOCK_BLESS=1", path.display())
-    });
-    assert!(
-        picture == expected,
-        "{} has changed; rewrite it with KLOCK_BLESS=1 and check `git diff`",
-        path.display()
-    );
+    let keeps_fonts = name == "worked_example.svg";
+    let picture = if keeps_fonts { picture.to_owned() } else { picture.replace(&fonts(), "") };
+    golden::expect(&golden::path("tests/pictures").join(name), &picture);
 }
 
 /// A small history with everything that a picture can show.

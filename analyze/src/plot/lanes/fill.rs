@@ -1,6 +1,6 @@
 //! The second pass: puts every interval into its lane and columns.
 //!
-//! The window and the lanes of the [`Survey`] enter, and the intervals again; a [`Chart`] leaves.
+//! The [`Survey`] of the first pass has chosen the window and the lanes.
 
 use rustc_hash::FxHashMap;
 use trace_format::{Mode, TaskId, TaskRow};

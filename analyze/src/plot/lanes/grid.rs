@@ -1,6 +1,6 @@
 //! A window of time in columns of equal width.
 //!
-//! Intervals enter, nanoseconds per column leave; their sum is the length of the interval.
+//! The parts of an interval in the columns add up to its length.
 
 /// A window of time, cut into columns. No column is narrower than 1 ns, so that a short window has fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

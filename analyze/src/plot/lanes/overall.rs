@@ -1,6 +1,6 @@
 //! The lengths of the holds and waits of a lock, and its waits over time.
 //!
-//! Intervals enter, counts by length and percentiles leave. The holds and waits are those of a report: holds of which both ends were
+//! The holds and waits are the same as in a report: holds of which both ends were
 //! seen, waits that ended with the lock and whose begin was seen. So counts, sums and percentiles equal the report's.
 
 use std::collections::BTreeMap;

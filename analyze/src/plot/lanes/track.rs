@@ -1,8 +1,8 @@
 //! The intervals of one lane: wide ones exactly, narrow ones as time per column; the holders of the lock over time; and the holder that
 //! blocks each wait.
 //!
-//! Intervals in the window enter, a [`Track`] leaves. Its size is bounded by the number of columns, and its total time is as long as the
-//! intervals. The holds of all tracks enter [`holders`], which cuts the window into stretches of time with the share of each holder.
+//! The size of a [`Track`] is bounded by the number of columns, and its total time is as long as its intervals. [`holders`] cuts the window
+//! into stretches of time with the share of each holder.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Concurrent waits by column.
 //!
-//! Waits enter in the order of their ends, as the engine emits them. The total time of waits and the largest number of concurrent waits
-//! leave for each column. That number is exact, although no wait is kept: each wait takes the slot that became free last before its
+//! Counts for each column the time of waits and the largest number of concurrent waits. Waits come in the order of their ends, as the engine
+//! emits them. The largest number is exact, although no wait is kept: each wait takes the slot that became free last before its
 //! begin, or a new one (a greedy colouring of intervals). So a column needs as many slots as it has concurrent waits. Waits that cover a
 //! whole column are only counted.
 //!
