@@ -3,6 +3,8 @@
 //! Every row of a trace is looked up by its task and its lock. Their ids are dense from 0, so they are found without hashing; ids beyond
 //! those of any recording so far are hashed, so a damaged trace costs no more memory.
 
+use std::ops::{Index, IndexMut};
+
 use rustc_hash::FxHashMap;
 
 /// Ids from here on are hashed.
@@ -70,7 +72,7 @@ impl<T> Default for Numbered<T> {
 impl<T> Numbered<T> {
     /// Returns the number of an id, whose value is `new` if it has none.
     #[inline]
-    pub(crate) fn index(&mut self, id: i32, new: impl FnOnce() -> T) -> u32 {
+    pub(crate) fn of(&mut self, id: i32, new: impl FnOnce() -> T) -> u32 {
         match self.index.get(id) {
             Some(index) => index,
             None => self.add(id, new),
@@ -97,19 +99,29 @@ impl<T> Numbered<T> {
         self.ids[index as usize]
     }
 
-    #[inline]
-    pub(crate) fn get(&self, index: u32) -> &T {
-        &self.values[index as usize]
-    }
-
-    #[inline]
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut T {
-        &mut self.values[index as usize]
-    }
-
     /// Returns all ids and values, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i32, &T)> {
         self.ids.iter().copied().zip(&self.values)
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = (i32, T)> {
+        self.ids.into_iter().zip(self.values)
+    }
+}
+
+impl<T> Index<u32> for Numbered<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: u32) -> &T {
+        &self.values[index as usize]
+    }
+}
+
+impl<T> IndexMut<u32> for Numbered<T> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        &mut self.values[index as usize]
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
     table::{self, rows_and_trust},
 };
 use intervals::{
+    input::filter::Filter,
     input::trust::{About, SelectedCounter, Trust},
     input::{Input, readers},
     whatif::{self, Baseline, Times},
@@ -20,14 +21,12 @@ use intervals::{
 use output::{Column, Page, column::sort_key, error::AnalyzeError, layout::TextStyle};
 
 mod changes;
-mod options;
 mod row;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use changes::{Change, ChangeKind};
-pub use options::Options;
 pub use row::{LockWaits, Row, columns};
 pub use text::ReplayInfo;
 
@@ -35,6 +34,29 @@ pub use text::ReplayInfo;
 pub const EVENTS: u64 = 1_000_000;
 /// The most events that can be replayed: a replay is in memory.
 pub const MOST_EVENTS: u64 = 5_000_000;
+
+/// Options of the table.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The changes of each row. Those of one row are made together.
+    pub alternatives: Vec<Vec<Change>>,
+    /// A part of the name of the sites whose rate is predicted.
+    pub progress: Option<String>,
+    /// The most events that are replayed.
+    pub events: u64,
+    /// Whether sleep outside of locks ends at its recorded time, as that of a server that waits for requests.
+    pub idle_open: bool,
+    /// Whether to show predictions of replays that do not fit.
+    pub anyway: bool,
+    /// The column that rows are sorted by; empty for the order of the alternatives.
+    pub sort: String,
+    /// The number of rows; `None` is all.
+    pub limit: Option<usize>,
+    /// The window; nothing else of it is used.
+    pub filter: Filter,
+    /// Whether to predict from a trace that lost too many events for sums to mean anything.
+    pub allow_loss: bool,
+}
 
 /// The table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -97,7 +119,7 @@ fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row
     let baseline = Baseline::new(&program, &progress_sites);
     let replayed_ns = baseline.as_recorded().map_or(0, |replayed| replayed.ns);
     let times = Times { recorded_ns: program.recorded_ns, replayed_ns, changed_ns: replayed_ns };
-    let info = ReplayInfo::new(input, &program, stretch, options, times);
+    let info = ReplayInfo::new(input, &program, stretch, options.idle_open, times);
     let row = |(alternative, (changes, locks)): (&Vec<Change>, (whatif::Changes, Vec<usize>))| {
         let words: Vec<String> = alternative.iter().map(Change::to_string).collect();
         let prediction = baseline.predict(&changes, &locks);

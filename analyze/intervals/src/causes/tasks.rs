@@ -117,7 +117,7 @@ impl Tasks {
 
     #[inline]
     pub(super) fn index(&mut self, task: TaskId) -> TaskIndex {
-        self.all.index(task.0, Task::default)
+        self.all.of(task.0, Task::default)
     }
 
     pub(super) fn find(&self, task: TaskId) -> Option<TaskIndex> {
@@ -125,13 +125,13 @@ impl Tasks {
     }
 
     pub(super) fn get(&mut self, index: TaskIndex) -> &mut Task {
-        self.all.get_mut(index)
+        &mut self.all[index]
     }
 
     /// Adds the time during which a task paid for this number of waits, up to its next row. `is_direct`: for time that is also followed
     /// through chains.
     pub(super) fn pay(&mut self, task: TaskIndex, step: Step, is_direct: bool, receiver: &mut impl Sink) {
-        let paying = self.all.get_mut(task);
+        let paying = &mut self.all[task];
         if !paying.is_paying {
             paying.is_paying = true;
             self.paying.push(task);

@@ -4,10 +4,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{EventKind, EventRow, LockId, Mode, StackId, TaskId};
 
 use super::{
-    held::{Held, HeldSet, HeldSets},
     locks::{LockIndex, Locks, Mark},
-    notes::{Cursor, Link, Place, TaskIndex},
-    tasks::Tasks,
+    notes::{Change, Cursor, Link, Place, TaskIndex},
+    step::Held,
+    tasks::{Task, Tasks},
 };
 use crate::context::{Context, TaskStart};
 
@@ -18,7 +18,6 @@ pub(crate) struct Forward<'a> {
     pub(super) interrupts: FxHashSet<StackId>,
     pub(super) tasks: Tasks,
     pub(super) locks: Locks,
-    pub(super) sets: HeldSets,
     /// The times of losses.
     pub(super) losses: Vec<i64>,
     /// Tasks with notes since the last loss.
@@ -36,7 +35,6 @@ impl<'a> Forward<'a> {
             interrupts,
             tasks: Tasks::default(),
             locks: Locks::default(),
-            sets: HeldSets::default(),
             losses: Vec::new(),
             active: Vec::new(),
             rows: 0,
@@ -53,7 +51,7 @@ impl<'a> Forward<'a> {
             return self.lost(ns);
         }
         let Some(task) = row.task() else { return };
-        let task = self.tasks.index(task);
+        let task = self.tasks.of(task.0, Task::default);
         self.activate(task);
         match (kind, row.lock()) {
             (EventKind::Acquire, Some(lock)) => self.acquire(ns, task, lock, row),
@@ -62,7 +60,7 @@ impl<'a> Forward<'a> {
             (EventKind::Abandon, Some(lock)) => {
                 let index = self.locks.index(lock, self.context);
                 let link = self.wait_ends(ns, task, (index, lock), row);
-                self.note(ns, task, self.tasks.get(task).held.set, link);
+                self.note(ns, task, Change::None, link);
             }
             (EventKind::Wake, Some(lock)) => {
                 let mark = self.unchanged(ns, task);
@@ -72,54 +70,54 @@ impl<'a> Forward<'a> {
             (EventKind::Destroy, Some(lock)) => self.destroy(ns, task, lock),
             (EventKind::OffCpu, _) => {
                 let link = self.off_cpu(ns, task, row);
-                self.note(ns, task, self.tasks.get(task).held.set, link);
+                self.note(ns, task, Change::None, link);
             }
             _ => drop(self.unchanged(ns, task)),
         }
-        let of = self.tasks.get_mut(task);
+        let of = &mut self.tasks[task];
         (of.has_rows, of.last_row_ns) = (true, ns);
         of.seen = Some((of.seen.map_or(ns, |(first_ns, _)| first_ns), ns));
     }
 
     /// Returns the times of the first and the last row of each task.
     pub(super) fn seen(&self) -> FxHashMap<TaskId, (i64, i64)> {
-        self.tasks.seen().collect()
+        self.tasks.iter().filter_map(|(id, task)| Some((TaskId(id), task.seen?))).collect()
     }
 
     /// Returns the place at which a wait began that is open after the last row, its lock, and whether it is idle.
     pub(super) fn open_wait(&self, task: TaskIndex) -> Option<(Place, LockId, bool)> {
-        let wait = self.tasks.get(task).waits.first()?;
+        let wait = self.tasks[task].waits.first()?;
         Some((self.place(wait.since), wait.id, (self.context.idle)(wait.id, wait.stack)))
     }
 
     /// Returns the place at which a path goes on that leads to a row or an instant before the next row.
     pub(super) fn place(&self, mark: Mark) -> Place {
-        let cursor = mark.cursor().unwrap_or_else(|| self.tasks.end(mark.task));
+        let cursor = mark.cursor().unwrap_or_else(|| self.tasks[mark.task].end(mark.task));
         Place { cursor, ns: mark.ns }
     }
 
     /// Returns the start of a task, if another task created it.
     pub(super) fn created(&self, task: TaskIndex) -> Option<(i64, TaskId)> {
-        let TaskStart { ns, creator } = (self.context.start)(self.tasks.id(task))?;
+        let TaskStart { ns, creator } = (self.context.start)(TaskId(self.tasks.id(task)))?;
         Some((ns, creator?))
     }
 
     /// The notes of a task go on, maybe behind a loss.
     #[inline]
     pub(super) fn activate(&mut self, task: TaskIndex) {
-        if !self.tasks.get(task).is_active {
+        if !self.tasks[task].is_active {
             self.activate_now(task);
         }
     }
 
     fn activate_now(&mut self, task: TaskIndex) {
         self.active.push(task);
-        let of = self.tasks.get_mut(task);
+        let of = &mut self.tasks[task];
         (of.is_active, of.last_row_ns) = (true, i64::MIN);
         if let Some(lost_ns) = self.losses.last() {
             of.last_row_ns = *lost_ns;
             if of.losses < self.losses.len() {
-                of.notes.lost(*lost_ns, HeldSet::EMPTY);
+                of.notes.lost(*lost_ns, &[]);
                 of.losses = self.losses.len();
             }
         }
@@ -130,8 +128,8 @@ impl<'a> Forward<'a> {
         self.losses.push(ns);
         self.locks.forget();
         for task in self.active.drain(..) {
-            let of = self.tasks.get_mut(task);
-            of.notes.lost(ns, of.held.set);
+            let of = &mut self.tasks[task];
+            of.notes.lost(ns, &of.held);
             of.losses = self.losses.len();
             of.held.clear();
             of.waits.clear();
@@ -148,31 +146,34 @@ impl<'a> Forward<'a> {
         if lock.is_exclusive && lock.holders.iter().any(|holder| *holder != task) {
             self.end_others(task, (index, id), |held| !(is_shared && held.is_shared));
         }
-        let (lock, of) = (self.locks.get(index), self.tasks.get_mut(task));
-        let before = of.held.set;
+        let lock = self.locks.get(index);
+        let mut change = Change::None;
         if lock.measures(is_shared) {
-            self.sets.acquire(&mut of.held, Held { lock: id, is_shared });
             lock.holders.push(task);
+            self.tasks[task].held.push(Held { lock: id, is_shared });
+            change = Change::Acquired;
         }
-        self.note(ns, task, before, link);
+        self.note(ns, task, change, link);
     }
 
     fn release(&mut self, ns: i64, task: TaskIndex, id: LockId, row: &impl EventRow) {
         let index = self.locks.index(id, self.context);
         let is_shared = row.mode() == Some(Mode::Shared);
-        let (lock, of) = (self.locks.get(index), self.tasks.get_mut(task));
-        let before = of.held.set;
+        let (lock, of) = (self.locks.get(index), &mut self.tasks[task]);
         let is_it = |held: &Held| held.lock == id && held.is_shared == is_shared;
-        let list = &of.held.list;
-        if let Some(at) =
-            list.iter().rposition(is_it).or_else(|| list.iter().rposition(|held| held.lock == id))
-        {
-            self.sets.end(&mut of.held, at);
+        let same = of.held.iter().rposition(is_it);
+        let mut change = Change::None;
+        if let Some(at) = same.or_else(|| of.held.iter().rposition(|held| held.lock == id)) {
             lock.remove_holder(task);
+            if at + 1 < of.held.len() {
+                of.end_hold(at);
+            } else {
+                change = of.held.pop().map_or(Change::None, Change::Released);
+            }
         }
-        self.note(ns, task, before, None);
-        let mark = Mark::row(self.tasks.end(task), self.rows);
-        self.tasks.get_mut(task).released = Some((index, ns));
+        self.note(ns, task, change, None);
+        let mark = self.mark(task);
+        self.tasks[task].released = Some((index, ns));
         self.locks.get(index).release(mark, is_shared);
     }
 
@@ -180,13 +181,12 @@ impl<'a> Forward<'a> {
     fn destroy(&mut self, ns: i64, task: TaskIndex, id: LockId) {
         let index = self.locks.index(id, self.context);
         self.end_others(task, (index, id), |_| true);
-        let of = self.tasks.get_mut(task);
-        let before = of.held.set;
-        while let Some(at) = of.held.list.iter().rposition(|held| held.lock == id) {
-            self.sets.end(&mut of.held, at);
+        let of = &mut self.tasks[task];
+        while let Some(at) = of.held.iter().rposition(|held| held.lock == id) {
+            of.end_hold(at);
             self.locks.get(index).remove_holder(task);
         }
-        self.note(ns, task, before, None);
+        self.note(ns, task, Change::None, None);
     }
 
     /// Ends holds of a lock of all other tasks.
@@ -200,42 +200,38 @@ impl<'a> Forward<'a> {
             if other == task {
                 continue;
             }
-            let of = self.tasks.get_mut(other);
-            let before = of.held.set;
-            while let Some(at) = of.held.list.iter().rposition(|held| held.lock == id && is_over(held)) {
-                self.sets.end(&mut of.held, at);
+            let of = &mut self.tasks[other];
+            while let Some(at) = of.held.iter().rposition(|held| held.lock == id && is_over(held)) {
+                of.end_hold(at);
                 self.locks.get(index).remove_holder(other);
-            }
-            if of.held.set != before {
-                of.notes.ended(before);
             }
         }
     }
 
-    /// Adds a row whose task held `before`, and returns it.
+    /// Adds a row.
     #[inline]
-    pub(super) fn note(&mut self, ns: i64, task: TaskIndex, before: HeldSet, link: Option<Link>) {
-        let of = self.tasks.get_mut(task);
-        let sets = (before, of.held.set);
+    pub(super) fn note(&mut self, ns: i64, task: TaskIndex, change: Change, link: Option<Link>) {
+        let of = &mut self.tasks[task];
         match link {
-            None => of.notes.row(ns, sets, &self.sets),
-            Some(link) => of.notes.linked(ns, sets, &self.sets, &link),
+            None => of.notes.row(ns, &of.held, change),
+            Some(link) => of.notes.linked(ns, &of.held, change, &link),
         }
     }
 
     /// Adds a row that changes no holds, and returns it.
     fn unchanged(&mut self, ns: i64, task: TaskIndex) -> Mark {
-        self.note(ns, task, self.tasks.get(task).held.set, None);
+        self.note(ns, task, Change::None, None);
         self.mark(task)
     }
 
     /// Returns the last row of a task.
     pub(super) fn mark(&self, task: TaskIndex) -> Mark {
-        Mark::row(self.tasks.end(task), self.rows)
+        Mark::row(self.tasks[task].end(task), self.rows)
     }
 
     /// Returns the place behind the rows of a task up to a time.
     pub(super) fn until(&self, task: TaskIndex, ns: i64) -> Cursor {
-        self.tasks.until(task, ns, &self.sets)
+        let of = &self.tasks[task];
+        of.notes.until(ns, of.end(task))
     }
 }

@@ -6,7 +6,7 @@ use super::{
     forward::Forward,
     locks::{LockIndex, Mark},
     notes::{Link, LinkKind, Place, TaskIndex},
-    tasks::OpenWait,
+    tasks::{OpenWait, Task},
 };
 use crate::causes::StatePart;
 
@@ -16,14 +16,14 @@ impl Forward<'_> {
         let index = self.locks.index(id, self.context);
         let stack = row.stack();
         let is_idle = (self.context.idle)(id, stack);
-        let of = self.tasks.get_mut(task);
-        of.notes.wait(ns, of.held.set, (id, is_idle));
+        let of = &mut self.tasks[task];
+        of.notes.wait(ns, &of.held, (id, is_idle));
         if of.waits.iter().any(|wait| wait.lock == index) {
             return;
         }
         let since = self.mark(task);
         let lock = self.locks.get(index);
-        let of = self.tasks.get_mut(task);
+        let of = &mut self.tasks[task];
         let is_released_now = |released: &(LockIndex, i64)| lock.is_condition && released.1 == ns;
         let mutex = of.released.filter(is_released_now).map(|(mutex, _)| mutex);
         of.waits.push(OpenWait { lock: index, id, stack, since, mutex });
@@ -45,7 +45,7 @@ impl Forward<'_> {
             // Only barriers have rounds.
             rare.rounds.leave(task, row.kind() == EventKind::Abandon)
         });
-        let waits = &mut self.tasks.get_mut(task).waits;
+        let waits = &mut self.tasks[task].waits;
         let open = waits.iter().position(|wait| wait.lock == index).map(|at| waits.remove(at));
         let wait = match (open, row.wait_ns()) {
             (Some(wait), _) => wait,
@@ -103,7 +103,7 @@ impl Forward<'_> {
         ended.or_else(|| {
             // The task that woke it, by this row, or by an off-CPU time in the wait.
             let is_since = |(woken_ns, _): &(i64, Mark)| *woken_ns >= since_ns;
-            let woken = || self.tasks.get(task).woken.filter(is_since).map(|(_, waker)| waker);
+            let woken = || self.tasks[task].woken.filter(is_since).map(|(_, waker)| waker);
             let waker = self.peer(ns, task, row).or_else(woken)?;
             Some(waker.not_before(since_ns))
         })
@@ -132,9 +132,9 @@ impl Forward<'_> {
 
     /// Returns the other task that the row names as its waker, if it was recorded.
     fn peer(&self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Mark> {
-        let peer = self.tasks.find(row.peer_task()?)?;
+        let peer = self.tasks.find(row.peer_task()?.0)?;
         let is_interrupt = || row.peer_stack().is_some_and(|stack| self.interrupts.contains(&stack));
-        if peer == task || !self.tasks.get(peer).has_rows || is_interrupt() {
+        if peer == task || !self.tasks[peer].has_rows || is_interrupt() {
             return None;
         }
         Some(Mark::instant(peer, ns.saturating_sub(row.runq_ns().unwrap_or(0).max(0))))
@@ -144,7 +144,7 @@ impl Forward<'_> {
     pub(super) fn off_cpu(&mut self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Link> {
         let state = row.state();
         let waker = self.peer(ns, task, row).filter(|_| state != Some(TaskState::Runnable));
-        let of = self.tasks.get_mut(task);
+        let of = &mut self.tasks[task];
         let left_ns = ns.saturating_sub(row.wait_ns().unwrap_or(0).max(0)).max(of.last_row_ns);
         let waker = waker.map(|waker| waker.not_before(left_ns));
         if !of.waits.is_empty() {
@@ -173,7 +173,7 @@ impl Forward<'_> {
             && let Some((start_ns, creator)) = self.created(to.task)
             && start_ns == ns
         {
-            let creator = self.tasks.index(creator);
+            let creator = self.tasks.of(creator.0, Task::default);
             self.activate(creator);
             return self.place(Mark::instant(creator, ns));
         }

@@ -2,10 +2,7 @@
 
 use trace_format::{LockId, LockKind, Mode};
 
-use super::{
-    held::HeldSet,
-    notes::{Cursor, TaskIndex},
-};
+use super::notes::{Cursor, TaskIndex};
 use crate::{
     context::Context,
     links::{self, LastOfTwo, Rounds},
@@ -21,8 +18,8 @@ pub(super) type Mark = links::Mark<TaskIndex, Row>;
 /// The row of a mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
-    /// The place behind the row; the place of an instant is known once the path leads there.
-    end: Option<(usize, HeldSet)>,
+    /// The place behind the row, and whether the task may hold a lock there. The place of an instant is known once the path leads there.
+    end: Option<(usize, bool)>,
     /// The number of the row, from 1; 0 for an instant.
     pub(super) position: u64,
 }
@@ -30,7 +27,7 @@ pub(super) struct Row {
 impl Mark {
     /// Returns the row behind which this place is.
     pub(super) fn row(place: Cursor, position: u64) -> Self {
-        let value = Row { end: Some((place.end, place.set)), position };
+        let value = Row { end: Some((place.end, place.may_hold)), position };
         Self { task: place.task, ns: place.ns, value }
     }
 
@@ -45,8 +42,8 @@ impl Mark {
 
     /// Returns the place behind the row; `None` for an instant.
     pub(super) fn cursor(self) -> Option<Cursor> {
-        let (end, set) = self.value.end?;
-        Some(Cursor { task: self.task, end, ns: self.ns, set })
+        let (end, may_hold) = self.value.end?;
+        Some(Cursor { task: self.task, end, ns: self.ns, may_hold })
     }
 }
 
@@ -93,13 +90,13 @@ impl Locks {
     #[inline]
     pub(super) fn index(&mut self, id: LockId, context: &Context<'_>) -> LockIndex {
         let Self { all, losses } = self;
-        all.index(id.0, || Lock::new(id, context, *losses))
+        all.of(id.0, || Lock::new(id, context, *losses))
     }
 
     /// Returns a lock.
     #[inline]
     pub(super) fn get(&mut self, index: LockIndex) -> &mut Lock {
-        let lock = self.all.get_mut(index);
+        let lock = &mut self.all[index];
         if lock.losses != self.losses {
             lock.losses = self.losses;
             (lock.holders, lock.released, lock.rare) = (Vec::new(), Last::default(), None);

@@ -8,7 +8,6 @@
 //! the [`Step`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/causes.md` has the definitions.
 
 mod forward;
-mod held;
 mod links;
 mod locks;
 mod log;
@@ -27,6 +26,6 @@ mod walk;
 
 pub use read::{Seen, walk};
 pub use rows::settle;
-pub use step::{Part, Path, Root, Step};
+pub use step::{Held, Part, Path, Root, Step};
 #[cfg(test)]
 use {crate::context::Context, forward::Forward};

@@ -5,8 +5,8 @@
 use trace_format::LockId;
 
 use super::{
-    held::{HeldSet, HeldSets},
     log::{Log, Reader},
+    step::Held,
 };
 use crate::items::State;
 
@@ -21,8 +21,8 @@ pub(super) struct Cursor {
     pub(super) end: usize,
     /// The time of the row.
     pub(super) ns: i64,
-    /// The holds of the task after the row.
-    pub(super) set: HeldSet,
+    /// Whether the task may hold a lock there. Most paths arrive at a release of the only lock, where no list need be made.
+    pub(super) may_hold: bool,
 }
 
 /// The place at which a path goes on.
@@ -58,9 +58,33 @@ pub(super) enum LinkKind {
 pub(super) struct Note {
     /// The time, which is not known of another task's change.
     pub(super) ns: i64,
-    /// The holds of the task from here on.
-    pub(super) set: HeldSet,
     pub(super) content: Content,
+    /// What happened to the holds of the task here.
+    pub(super) change: Change,
+}
+
+/// A change of the holds of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    None,
+    /// A hold began, which is the last one of the list.
+    Acquired,
+    /// The last hold of the list ended.
+    Released(Held),
+    /// A hold ended before so many others of the list.
+    Ended(Held, usize),
+}
+
+impl Change {
+    /// Makes the list of holds before the change from the list after it.
+    pub(super) fn undo(self, list: &mut Vec<Held>) {
+        match self {
+            Self::None => {}
+            Self::Acquired => drop(list.pop()),
+            Self::Released(held) => list.push(held),
+            Self::Ended(held, behind) => list.insert(list.len().saturating_sub(behind), held),
+        }
+    }
 }
 
 /// The content of a note.
@@ -86,28 +110,28 @@ pub(super) struct Notes {
     log: Log,
     /// The time of the last row or loss.
     ns: i64,
-    places: Vec<Checkpoint>,
-    /// The end of the notes from which on the next place is added.
-    next_place: usize,
+    checkpoints: Vec<Checkpoint>,
+    /// The end of the notes from which on the next checkpoint is added.
+    next_checkpoint: usize,
 }
 
-/// A place behind a row.
-#[derive(Clone, Copy, Debug)]
+/// A place behind a row, and the holds there.
+#[derive(Debug)]
 struct Checkpoint {
     end: usize,
     ns: i64,
-    set: HeldSet,
+    held: Box<[Held]>,
 }
 
-/// Bytes between places from which the notes can be read.
-const BETWEEN: usize = if cfg!(test) { 16 } else { 1024 };
+/// Bytes between checkpoints, from which the notes can be read.
+const BETWEEN: usize = if cfg!(test) { 16 } else { 512 };
 
 /// Kinds of notes. They are the lowest bits of the last number of a note; the time since the note before it is in the higher ones.
 const ROW: u64 = 0;
-/// A row whose change of the holds was one acquisition.
+/// A row that acquired a lock.
 const ACQUIRED: u64 = 1;
-/// A row before which the holds were others.
-const CHANGED: u64 = 2;
+/// A row that released the lock that was acquired last.
+const RELEASED: u64 = 2;
 const WAIT: u64 = 3;
 const LINKED: u64 = 4;
 const ENDED: u64 = 5;
@@ -122,41 +146,46 @@ const STATES: [State; 4] = [State::Asleep, State::Preempted, State::Uninterrupti
 const LINKS: [LinkKind; 4] = [LinkKind::Handoff, LinkKind::WakeUp, LinkKind::Waiting, LinkKind::Ready];
 
 impl Notes {
-    /// Returns the place behind the last note, with the holds there.
+    /// Returns the place behind the last note.
     #[inline]
-    pub(super) fn end(&self, task: TaskIndex, set: HeldSet) -> Cursor {
-        Cursor { task, end: self.log.end(), ns: self.ns, set }
+    pub(super) fn end(&self, task: TaskIndex, may_hold: bool) -> Cursor {
+        Cursor { task, end: self.log.end(), ns: self.ns, may_hold }
     }
 
-    /// Adds a row of the task, which had the holds `before` and has `set` from here on.
+    /// Adds a row of the task, which holds these locks from here on.
     #[inline]
-    pub(super) fn row(&mut self, ns: i64, (before, set): (HeldSet, HeldSet), sets: &HeldSets) {
+    pub(super) fn row(&mut self, ns: i64, held: &[Held], change: Change) {
         let passed = self.pass(ns);
-        let kind = self.change((before, set), sets);
+        let kind = match change {
+            Change::Acquired => ACQUIRED,
+            Change::Released(held) => {
+                self.log.push(number(held));
+                RELEASED
+            }
+            Change::None | Change::Ended(..) => ROW,
+        };
         self.log.push(passed | kind);
-        self.add_place(set);
+        self.add_checkpoint(held);
     }
 
     /// Adds the begin of a wait.
-    pub(super) fn wait(&mut self, ns: i64, set: HeldSet, (lock, is_idle): (LockId, bool)) {
+    pub(super) fn wait(&mut self, ns: i64, held: &[Held], (lock, is_idle): (LockId, bool)) {
         let passed = self.pass(ns);
         self.log.push(u64::from(lock.0.cast_unsigned()) << 1 | u64::from(is_idle));
         self.log.push(passed | WAIT);
-        self.add_place(set);
+        self.add_checkpoint(held);
     }
 
-    /// Adds a row from which a path goes on.
-    pub(super) fn linked(&mut self, ns: i64, sets: (HeldSet, HeldSet), all: &HeldSets, link: &Link) {
+    /// Adds a row from which a path goes on. It may have acquired a lock.
+    pub(super) fn linked(&mut self, ns: i64, held: &[Held], change: Change, link: &Link) {
         let passed = self.pass(ns);
-        let change = self.change(sets, all);
         let since = |before_ns: i64| ns.wrapping_sub(before_ns).cast_unsigned();
         let (kind, is_idle) = match *link {
             Link::To { kind, lock, is_idle, to: Place { cursor, ns: to_ns } } => {
                 self.log.push_id(lock.0);
                 self.log.push(u64::from(cursor.task));
-                self.log.push(cursor.end as u64);
+                self.log.push((cursor.end as u64) << 1 | u64::from(cursor.may_hold));
                 self.log.push(since(cursor.ns));
-                self.log.push(u64::from(cursor.set.0));
                 self.log.push_signed(to_ns.wrapping_sub(cursor.ns));
                 (kind as usize, is_idle)
             }
@@ -166,58 +195,55 @@ impl Notes {
                 (LINKS.len() + STATES.iter().position(|of| *of == state).unwrap_or_default(), false)
             }
         };
-        self.log.push((kind as u64) << 3 | u64::from(is_idle) << 2 | change);
+        let is_acquired = change == Change::Acquired;
+        self.log.push((kind as u64) << 2 | u64::from(is_idle) << 1 | u64::from(is_acquired));
         self.log.push(passed | LINKED);
-        self.add_place(sets.1);
+        self.add_checkpoint(held);
     }
 
-    /// Adds that another task's row ended a hold.
-    pub(super) fn ended(&mut self, before: HeldSet) {
-        self.log.push(u64::from(before.0));
+    /// Adds that a hold ended, behind which the list has so many others: by a row of another task, or by the next row.
+    pub(super) fn ended(&mut self, held: Held, behind: usize) {
+        self.log.push(number(held));
+        self.log.push(behind as u64);
         self.log.push(ENDED);
     }
 
-    /// Adds a loss. Nothing is held behind it.
-    pub(super) fn lost(&mut self, ns: i64, before: HeldSet) {
+    /// Adds a loss, which ends all holds.
+    pub(super) fn lost(&mut self, ns: i64, held: &[Held]) {
+        held.iter().rev().for_each(|held| self.ended(*held, 0));
         let passed = self.pass(ns);
-        self.log.push(u64::from(before.0));
         self.log.push(passed | LOST);
-        self.add_place(HeldSet::EMPTY);
+        self.add_checkpoint(&[]);
     }
 
     /// Returns the note before a place, and moves the place before it.
     #[inline]
-    pub(super) fn pop(&self, at: &mut Cursor, sets: &HeldSets) -> Option<Note> {
+    pub(super) fn pop(&self, at: &mut Cursor) -> Option<Note> {
         if at.end == 0 {
             return None;
         }
         let mut reader = self.log.before(at.end);
         let last = reader.pop();
-        let Cursor { ns, set, .. } = *at;
-        let changed = |kind: u64, reader: &mut Reader<'_>| match kind {
-            ACQUIRED => sets.before(set),
-            CHANGED => HeldSet(reader.pop() as u32),
-            _ => set,
-        };
-        let content = match last & KIND {
+        let ns = at.ns;
+        let (content, change) = match last & KIND {
             WAIT => {
                 let wait = reader.pop();
-                Content::Wait { lock: LockId(((wait >> 1) as u32).cast_signed()), is_idle: wait & 1 > 0 }
+                let lock = LockId(((wait >> 1) as u32).cast_signed());
+                (Content::Wait { lock, is_idle: wait & 1 > 0 }, Change::None)
             }
             LINKED => {
                 let number = reader.pop();
-                let link = link(ns, number, &mut reader);
-                at.set = changed(number & 3, &mut reader);
-                Content::Linked(link)
+                let link = link(ns, number >> 1, &mut reader);
+                (Content::Linked(link), if number & 1 > 0 { Change::Acquired } else { Change::None })
             }
-            kind @ (ENDED | LOST) => {
-                at.set = HeldSet(reader.pop() as u32);
-                if kind == ENDED { Content::Ended } else { Content::Lost }
+            ENDED => {
+                let behind = reader.pop() as usize;
+                (Content::Ended, Change::Ended(held(reader.pop()), behind))
             }
-            kind => {
-                at.set = changed(kind, &mut reader);
-                Content::Row
-            }
+            LOST => (Content::Lost, Change::None),
+            ACQUIRED => (Content::Row, Change::Acquired),
+            RELEASED => (Content::Row, Change::Released(held(reader.pop()))),
+            _ => (Content::Row, Change::None),
         };
         at.ns = ns.wrapping_sub((last >> KIND_BITS).cast_signed());
         if reader.last().is_some_and(|byte| u64::from(byte) & KIND == FAR) {
@@ -225,17 +251,40 @@ impl Notes {
             at.ns = at.ns.wrapping_sub(reader.pop().cast_signed());
         }
         at.end = reader.place();
-        Some(Note { ns, set, content })
+        Some(Note { ns, content, change })
     }
 
     /// Returns the place behind the last row or loss at or before a time.
-    pub(super) fn until(&self, ns: i64, end: Cursor, sets: &HeldSets) -> Cursor {
-        let mut at = end;
-        if let Some(place) = self.places.get(self.places.partition_point(|place| place.ns <= ns)) {
-            at = Cursor { end: place.end, ns: place.ns, set: place.set, ..end };
+    pub(super) fn until(&self, ns: i64, end: Cursor) -> Cursor {
+        let after = self.checkpoints.partition_point(|checkpoint| checkpoint.ns <= ns);
+        let mut at = match self.checkpoints.get(after) {
+            Some(Checkpoint { end: place, ns, .. }) => Cursor { end: *place, ns: *ns, may_hold: true, ..end },
+            None => end,
+        };
+        while at.ns > ns && self.pop(&mut at).is_some() {
+            at.may_hold = true;
         }
-        while at.ns > ns && self.pop(&mut at, sets).is_some() {}
         at
+    }
+
+    /// Writes the holds at a place. `latest` are the holds behind the last note.
+    pub(super) fn held_at(&self, place: Cursor, latest: &[Held], list: &mut Vec<Held>) {
+        list.clear();
+        if !place.may_hold {
+            return;
+        }
+        let after = self.checkpoints.partition_point(|checkpoint| checkpoint.end < place.end);
+        let (end, held) = match self.checkpoints.get(after) {
+            Some(checkpoint) => (checkpoint.end, &*checkpoint.held),
+            None => (self.log.end(), latest),
+        };
+        list.extend_from_slice(held);
+        let mut at = Cursor { end, ..place };
+        while at.end > place.end
+            && let Some(note) = self.pop(&mut at)
+        {
+            note.change.undo(list);
+        }
     }
 
     /// Moves the time on, and returns the time since the last note, as the higher bits of a number.
@@ -256,46 +305,43 @@ impl Notes {
         0
     }
 
-    /// Adds the holds before a row, and returns the kind of their change.
     #[inline]
-    fn change(&mut self, (before, set): (HeldSet, HeldSet), sets: &HeldSets) -> u64 {
-        if before == set {
-            ROW
-        } else if sets.is_one_more(set, before) {
-            ACQUIRED
-        } else {
-            self.log.push(u64::from(before.0));
-            CHANGED
-        }
-    }
-
-    #[inline]
-    fn add_place(&mut self, set: HeldSet) {
+    fn add_checkpoint(&mut self, held: &[Held]) {
         let end = self.log.end();
-        if end >= self.next_place {
-            self.next_place = end + BETWEEN;
-            self.places.push(Checkpoint { end, ns: self.ns, set });
+        if end >= self.next_checkpoint {
+            self.next_checkpoint = end + BETWEEN;
+            self.checkpoints.push(Checkpoint { end, ns: self.ns, held: held.into() });
         }
     }
 }
 
+/// Returns the number that stands for a hold.
+fn number(held: Held) -> u64 {
+    u64::from(held.lock.0.cast_unsigned()) << 1 | u64::from(held.is_shared)
+}
+
+/// Returns the hold that a number stands for.
+fn held(number: u64) -> Held {
+    Held { lock: LockId(((number >> 1) as u32).cast_signed()), is_shared: number & 1 > 0 }
+}
+
 fn link(ns: i64, number: u64, reader: &mut Reader<'_>) -> Link {
     let before = |reader: &mut Reader<'_>| ns.wrapping_sub(reader.pop().cast_signed());
-    match LINKS.get((number >> 3) as usize) {
+    match LINKS.get((number >> 1) as usize) {
         Some(kind) => {
             let distance = reader.pop_signed();
-            let set = HeldSet(reader.pop() as u32);
             let cursor_ns = before(reader);
-            let end = reader.pop() as usize;
+            let end = reader.pop();
+            let (end, may_hold) = ((end >> 1) as usize, end & 1 > 0);
             let task = reader.pop() as TaskIndex;
             let lock = LockId(reader.pop_id());
-            let cursor = Cursor { task, end, ns: cursor_ns, set };
+            let cursor = Cursor { task, end, ns: cursor_ns, may_hold };
             let to = Place { cursor, ns: cursor_ns.wrapping_add(distance) };
-            Link::To { kind: *kind, lock, is_idle: number & 4 > 0, to }
+            Link::To { kind: *kind, lock, is_idle: number & 1 > 0, to }
         }
         None => {
             let (woken_ns, left_ns) = (before(reader), before(reader));
-            let state = STATES[(number >> 3) as usize % STATES.len()];
+            let state = STATES[(number >> 1) as usize % STATES.len()];
             Link::OffCpu { state, left_ns, woken_ns }
         }
     }
@@ -303,22 +349,22 @@ fn link(ns: i64, number: u64, reader: &mut Reader<'_>) -> Link {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*, sample::Index};
+
     use super::*;
-    use crate::critical::held::{Held, TaskHeld};
 
     #[test]
     fn notes_are_read_backward_from_any_time_however_far_they_are_apart() {
-        let sets = HeldSets::default();
         let mut notes = Notes::default();
         let times = [i64::MIN, -5, -5, 0, 7, 1 << 40, 1 << 62, i64::MAX];
         for ns in times {
-            notes.row(ns, (HeldSet::EMPTY, HeldSet::EMPTY), &sets);
+            notes.row(ns, &[], Change::None);
         }
-        let end = notes.end(3, HeldSet::EMPTY);
+        let end = notes.end(3, true);
         for ns in times.into_iter().chain([-6, 1, i64::MAX - 1]) {
-            let mut at = notes.until(ns, end, &sets);
+            let mut at = notes.until(ns, end);
             let mut found = Vec::new();
-            while let Some(note) = notes.pop(&mut at, &sets) {
+            while let Some(note) = notes.pop(&mut at) {
                 assert_eq!(note.content, Content::Row);
                 found.push(note.ns);
             }
@@ -329,14 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn a_note_holds_all_of_a_link() {
-        let mut sets = HeldSets::default();
-        let [a, b] = [1, 2].map(|lock| {
-            let mut of = TaskHeld::default();
-            sets.acquire(&mut of, Held { lock: LockId(lock), is_shared: false });
-            of.set
-        });
-        let cursor = Cursor { task: 300, end: 1 << 40, ns: 90, set: b };
+    fn a_note_holds_all_of_a_link_and_of_a_hold() {
+        let cursor = Cursor { task: 300, end: 1 << 40, ns: 90, may_hold: true };
         let mut links = Vec::new();
         for (kind, ns) in LINKS.into_iter().zip([90, 80, 100, i64::MIN]) {
             let to = Place { cursor, ns };
@@ -344,17 +384,69 @@ mod tests {
         }
         links.extend(STATES.map(|state| Link::OffCpu { state, left_ns: 10, woken_ns: 99 }));
         let mut notes = Notes::default();
+        let ended = Held { lock: LockId(-7), is_shared: true };
         for link in &links {
-            notes.linked(100, (a, b), &sets, link);
-            notes.ended(b);
+            notes.linked(100, &[], Change::Acquired, link);
+            notes.ended(ended, 5);
         }
-        let mut at = notes.end(0, a);
+        let mut at = notes.end(0, false);
         for link in links.into_iter().rev() {
-            assert_eq!(notes.pop(&mut at, &sets).map(|note| note.content), Some(Content::Ended));
-            let note = Note { ns: 100, set: b, content: Content::Linked(link) };
-            assert_eq!(notes.pop(&mut at, &sets), Some(note));
-            assert_eq!(at.set, a);
+            let change = Change::Ended(ended, 5);
+            assert_eq!(notes.pop(&mut at), Some(Note { ns: 100, content: Content::Ended, change }));
+            let note = Note { ns: 100, content: Content::Linked(link), change: Change::Acquired };
+            assert_eq!(notes.pop(&mut at), Some(note));
         }
-        assert_eq!(notes.pop(&mut at, &sets), None);
+        assert_eq!(notes.pop(&mut at), None);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Move {
+        Acquire(i32, bool),
+        End(Index),
+        Lost,
+    }
+
+    fn a_move() -> impl Strategy<Value = Move> {
+        prop_oneof![
+            4 => (-2..4_i32, any::<bool>()).prop_map(|(lock, is_shared)| Move::Acquire(lock, is_shared)),
+            3 => any::<Index>().prop_map(Move::End),
+            1 => Just(Move::Lost),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_holds_at_each_place_are_what_the_task_held_at_that_time(steps in vec(a_move(), 0..120)) {
+            let (mut notes, mut list, mut at_that_time) = (Notes::default(), Vec::new(), Vec::new());
+            for (step, ns) in steps.into_iter().zip(0..) {
+                match step {
+                    Move::Acquire(lock, is_shared) => {
+                        list.push(Held { lock: LockId(lock), is_shared });
+                        notes.row(ns, &list, Change::Acquired);
+                    }
+                    Move::End(at) if !list.is_empty() => {
+                        let at = at.index(list.len());
+                        let held = list.remove(at);
+                        if at == list.len() {
+                            notes.row(ns, &list, Change::Released(held));
+                        } else {
+                            notes.ended(held, list.len() - at);
+                            notes.row(ns, &list, Change::None);
+                        }
+                    }
+                    Move::End(_) => notes.row(ns, &list, Change::None),
+                    Move::Lost => {
+                        notes.lost(ns, &list);
+                        list.clear();
+                    }
+                }
+                at_that_time.push((notes.end(0, !list.is_empty()), list.clone()));
+            }
+            let mut found = Vec::new();
+            for (place, expected) in at_that_time {
+                notes.held_at(place, &list, &mut found);
+                prop_assert_eq!(&found, &expected);
+            }
+        }
     }
 }

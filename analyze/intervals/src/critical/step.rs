@@ -2,7 +2,6 @@
 
 use trace_format::{LockId, TaskId};
 
-use super::held::Held;
 use crate::items::State;
 
 /// The end of a path: a task and a window.
@@ -11,6 +10,13 @@ pub struct Root {
     pub task: TaskId,
     pub from_ns: i64,
     pub to_ns: i64,
+}
+
+/// A lock that a task holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub lock: LockId,
+    pub(super) is_shared: bool,
 }
 
 /// A part of a path. It begins where the step before it, which is the later one, ends.

@@ -1,23 +1,23 @@
 //! Tasks: their state in the forward pass, and their notes.
 
-use trace_format::{LockId, StackId, TaskId};
+use trace_format::{LockId, StackId};
 
 use super::{
-    held::{HeldSets, TaskHeld},
     locks::{LockIndex, Mark},
-    notes::{Cursor, Note, Notes, TaskIndex},
+    notes::{Cursor, Notes, TaskIndex},
+    step::Held,
 };
 use crate::numbers::Numbered;
 
 /// All tasks that had a row, or may be on a path.
-#[derive(Debug, Default)]
-pub(super) struct Tasks(Numbered<Task>);
+pub(super) type Tasks = Numbered<Task>;
 
 /// A task.
 #[derive(Debug, Default)]
 pub(super) struct Task {
     pub(super) notes: Notes,
-    pub(super) held: TaskHeld,
+    /// The locks that it holds, in the order of the acquisitions.
+    pub(super) held: Vec<Held>,
     /// The times of its first and its last row.
     pub(super) seen: Option<(i64, i64)>,
     /// The number of losses that its notes know of.
@@ -47,49 +47,15 @@ pub(super) struct OpenWait {
     pub(super) mutex: Option<LockIndex>,
 }
 
-impl Tasks {
-    /// Returns the number of a task, which is a new one if it has none.
-    #[inline]
-    pub(super) fn index(&mut self, id: TaskId) -> TaskIndex {
-        self.0.index(id.0, Task::default)
-    }
-
-    pub(super) fn find(&self, id: TaskId) -> Option<TaskIndex> {
-        self.0.find(id.0)
-    }
-
-    #[inline]
-    pub(super) fn get(&self, index: TaskIndex) -> &Task {
-        self.0.get(index)
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, index: TaskIndex) -> &mut Task {
-        self.0.get_mut(index)
-    }
-
-    pub(super) fn id(&self, index: TaskIndex) -> TaskId {
-        TaskId(self.0.id(index))
-    }
-
-    /// Returns the times of the first and the last row of each task that had rows.
-    pub(super) fn seen(&self) -> impl Iterator<Item = (TaskId, (i64, i64))> {
-        self.0.iter().filter_map(|(id, task)| Some((TaskId(id), task.seen?)))
-    }
-
-    /// Returns the place behind the last row of a task so far.
+impl Task {
+    /// Returns the place behind its last row so far.
     pub(super) fn end(&self, index: TaskIndex) -> Cursor {
-        let task = self.get(index);
-        task.notes.end(index, task.held.set)
+        self.notes.end(index, !self.held.is_empty())
     }
 
-    /// Returns the place behind the last row of a task at or before a time.
-    pub(super) fn until(&self, index: TaskIndex, ns: i64, sets: &HeldSets) -> Cursor {
-        self.get(index).notes.until(ns, self.end(index), sets)
-    }
-
-    /// Returns the note before a place, and moves the place before it.
-    pub(super) fn pop(&self, at: &mut Cursor, sets: &HeldSets) -> Option<Note> {
-        self.get(at.task).notes.pop(at, sets)
+    /// Ends the hold at an index of its list.
+    pub(super) fn end_hold(&mut self, at: usize) {
+        let held = self.held.remove(at);
+        self.notes.ended(held, self.held.len() - at);
     }
 }

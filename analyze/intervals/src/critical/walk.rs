@@ -4,15 +4,15 @@ use trace_format::TaskId;
 
 use super::{
     forward::Forward,
-    held::{Held, HeldSet},
     notes::{Content, Cursor, Link, LinkKind, Note, Place, TaskIndex},
-    step::{Part, Path, Root, Step},
+    step::{Held, Part, Path, Root, Step},
+    tasks::Task,
 };
 use crate::items::State;
 
 /// Walks the paths of these roots into `path`. The forward pass has seen all rows up to the last of their ends.
 pub(super) fn walk_back<P: Path>(forward: Forward<'_>, roots: &[Root], path: P) -> P {
-    let mut walk = Walk { forward, path, held: Vec::new(), set: HeldSet::EMPTY };
+    let mut walk = Walk { forward, path, held: Vec::new() };
     for (index, root) in roots.iter().enumerate().filter(|(_, root)| root.from_ns < root.to_ns) {
         walk.root(index, root);
     }
@@ -22,9 +22,8 @@ pub(super) fn walk_back<P: Path>(forward: Forward<'_>, roots: &[Root], path: P) 
 struct Walk<'a, P> {
     forward: Forward<'a>,
     path: P,
-    /// The holds of the last list that was not empty, and the number of that list.
+    /// The holds of the task at the place that the path has come to.
     held: Vec<Held>,
-    set: HeldSet,
 }
 
 /// The state of a path: everything from `at_ns` to the end of its root is walked.
@@ -47,7 +46,7 @@ const ALONE: Part<'_> = Part::Task { held: &[], state: State::Running };
 impl<P: Path> Walk<'_, P> {
     fn root(&mut self, index: usize, root: &Root) {
         let Root { task: id, from_ns, to_ns } = *root;
-        let task = self.forward.tasks.index(id);
+        let task = self.forward.tasks.of(id.0, Task::default);
         let cursor = self.forward.until(task, to_ns);
         let mut walker =
             Walker { root: index, from_ns, at_ns: to_ns, task: id, cursor, created: None, came_ns: None };
@@ -66,15 +65,23 @@ impl<P: Path> Walk<'_, P> {
     }
 
     /// Goes on at a place.
-    fn go_to(&self, walker: &mut Walker, cursor: Cursor) {
+    fn go_to(&mut self, walker: &mut Walker, cursor: Cursor) {
         walker.cursor = cursor;
-        walker.task = self.forward.tasks.id(cursor.task);
-        walker.created = self.forward.created(cursor.task).filter(|(start_ns, _)| *start_ns <= walker.at_ns);
+        walker.task = TaskId(self.forward.tasks.id(cursor.task));
+        let of = &self.forward.tasks[cursor.task];
+        of.notes.held_at(cursor, &of.held, &mut self.held);
+        self.go_on(walker);
+    }
+
+    /// Goes on with the task that the path leads through.
+    fn go_on(&self, walker: &mut Walker) {
+        let created = self.forward.created(walker.cursor.task);
+        walker.created = created.filter(|(start_ns, _)| *start_ns <= walker.at_ns);
         walker.came_ns = None;
     }
 
     /// Goes on at the last row of a task.
-    fn come_to(&self, walker: &mut Walker, task: TaskIndex) {
+    fn come_to(&mut self, walker: &mut Walker, task: TaskIndex) {
         self.go_to(walker, self.forward.until(task, walker.at_ns));
         walker.came_ns = Some(walker.at_ns);
     }
@@ -93,7 +100,7 @@ impl<P: Path> Walk<'_, P> {
             && next_ns.is_none_or(|ns| ns <= start_ns)
         {
             walker.advance(start_ns, ALONE, &mut self.path);
-            let creator = self.forward.tasks.index(creator);
+            let creator = self.forward.tasks.of(creator.0, Task::default);
             return self.come_to(walker, creator);
         }
         match next {
@@ -109,10 +116,9 @@ impl<P: Path> Walk<'_, P> {
     }
 
     /// Returns the row of the task at which the path goes on, or the loss.
-    fn next(&self, walker: &mut Walker) -> Option<Note> {
-        let Forward { tasks, sets, .. } = &self.forward;
+    fn next(&mut self, walker: &mut Walker) -> Option<Note> {
         loop {
-            let note = tasks.pop(&mut walker.cursor, sets)?;
+            let note = self.forward.tasks[walker.cursor.task].notes.pop(&mut walker.cursor)?;
             let is_next = match note.content {
                 Content::Ended => false,
                 Content::Lost => true,
@@ -121,6 +127,7 @@ impl<P: Path> Walk<'_, P> {
             if is_next {
                 return Some(note);
             }
+            note.change.undo(&mut self.held);
         }
     }
 
@@ -134,43 +141,37 @@ impl<P: Path> Walk<'_, P> {
     /// Walks over a row, and on to where its link leads.
     fn row(&mut self, walker: &mut Walker, note: &Note) {
         walker.came_ns = None;
-        if note.set != HeldSet::EMPTY && note.set != self.set {
-            self.set = note.set;
-            self.forward.sets.list(note.set, &mut self.held);
-        }
         let Self { path, held, .. } = self;
-        let held = if note.set == HeldSet::EMPTY { &[] } else { held.as_slice() };
         let part = match note.content {
             // A wait whose end the path did not meet lasted until now.
             Content::Wait { lock, is_idle } => Part::Waiting { lock, is_idle },
             _ => Part::Task { held, state: State::Running },
         };
         walker.advance(note.ns, part, path);
-        let Content::Linked(link) = note.content else { return };
-        if walker.at_ns <= walker.from_ns {
-            return;
+        match note.content {
+            Content::Linked(link) if walker.at_ns > walker.from_ns => match link {
+                Link::OffCpu { state, left_ns, woken_ns } => {
+                    walker.advance(woken_ns.max(left_ns), Part::Task { held, state: State::Ready }, path);
+                    walker.advance(left_ns, Part::Task { held, state }, path);
+                    note.change.undo(held);
+                    self.go_on(walker);
+                }
+                Link::To { kind, lock, is_idle, to: Place { cursor, ns } } => {
+                    let part = match kind {
+                        LinkKind::Handoff => {
+                            path.jump(walker.root, lock);
+                            Part::Handoff(lock)
+                        }
+                        LinkKind::WakeUp => Part::WakeUp(lock),
+                        LinkKind::Waiting => Part::Waiting { lock, is_idle },
+                        LinkKind::Ready => Part::Task { held, state: State::Ready },
+                    };
+                    walker.advance(ns, part, path);
+                    self.go_to(walker, cursor);
+                }
+            },
+            _ => note.change.undo(held),
         }
-        let cursor = match link {
-            Link::OffCpu { state, left_ns, woken_ns } => {
-                walker.advance(woken_ns.max(left_ns), Part::Task { held, state: State::Ready }, path);
-                walker.advance(left_ns, Part::Task { held, state }, path);
-                walker.cursor
-            }
-            Link::To { kind, lock, is_idle, to: Place { cursor, ns } } => {
-                let part = match kind {
-                    LinkKind::Handoff => {
-                        path.jump(walker.root, lock);
-                        Part::Handoff(lock)
-                    }
-                    LinkKind::WakeUp => Part::WakeUp(lock),
-                    LinkKind::Waiting => Part::Waiting { lock, is_idle },
-                    LinkKind::Ready => Part::Task { held, state: State::Ready },
-                };
-                walker.advance(ns, part, path);
-                cursor
-            }
-        };
-        self.go_to(walker, cursor);
     }
 }
 

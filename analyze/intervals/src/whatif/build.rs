@@ -11,7 +11,10 @@ use super::{
     others::{self, Life, OffCpu},
     program::{Action, Facts, Program, SLICE_NS, TaskProgram},
 };
-use crate::context::{Context, TaskStart};
+use crate::{
+    context::{Context, TaskStart},
+    numbers::Numbered,
+};
 
 mod holds;
 mod lock;
@@ -34,6 +37,9 @@ struct OpenWait {
     since_ns: i64,
     stack: Option<StackId>,
 }
+
+/// The number of a task in the builder.
+type TaskIndex = u32;
 
 /// The steps of a task so far.
 #[derive(Debug, Default)]
@@ -63,10 +69,8 @@ pub(crate) struct Builder<'a> {
     /// Whether a sleep without a known cause ends at its recorded time.
     idle_open: bool,
     from_ns: i64,
-    tasks: Vec<Task>,
-    task_ids: FxHashMap<TaskId, usize>,
-    locks: Vec<Lock>,
-    lock_ids: FxHashMap<LockId, u32>,
+    tasks: Numbered<Task>,
+    locks: Numbered<Lock>,
     links: IdleLinks,
     /// The threads that each task created, in the order of their starts, with the times.
     created: FxHashMap<TaskId, Vec<(i64, TaskId)>>,
@@ -85,8 +89,8 @@ impl<'a> Builder<'a> {
             }
         }
         created.values_mut().for_each(|tasks| tasks.sort_unstable());
-        let (tasks, task_ids, locks, lock_ids, links, births, facts) = Default::default();
-        Self { context, idle_open, from_ns, tasks, task_ids, locks, lock_ids, links, created, births, facts }
+        let (tasks, locks, links, births, facts) = Default::default();
+        Self { context, idle_open, from_ns, tasks, locks, links, created, births, facts }
     }
 
     /// Adds the next row.
@@ -94,7 +98,7 @@ impl<'a> Builder<'a> {
         self.facts.rows += 1;
         let Some(id) = row.task.filter(|_| row.kind != EventKind::Lost) else { return };
         let task = self.task(id, row.ts_ns);
-        self.create_until(task, id, row.ts_ns);
+        self.create_until(task, row.ts_ns);
         match (row.kind, row.lock) {
             (EventKind::OffCpu, _) => self.off_cpu(task, row),
             (EventKind::Wait, Some(lock)) => self.begin_wait(task, lock, row),
@@ -125,24 +129,21 @@ impl<'a> Builder<'a> {
     /// Returns the program.
     pub(crate) fn finish(mut self) -> Program {
         self.create_all();
-        let Self { context, from_ns, tasks, task_ids, locks, lock_ids, links, mut facts, .. } = self;
-        let mut ids: Vec<(TaskId, usize)> = task_ids.into_iter().collect();
-        ids.sort_unstable();
-        let used = |at: &usize| tasks[*at].end.0 > 0;
-        let first_ns = ids.iter().map(|(_, at)| *at).filter(used).map(|at| tasks[at].start_ns).min();
-        let begin_ns = first_ns.unwrap_or(from_ns);
+        let Self { context, from_ns, tasks, locks, links, mut facts, .. } = self;
+        let mut tasks: Vec<(i32, Task)> = tasks.into_values().filter(|(_, task)| task.end.0 > 0).collect();
+        tasks.sort_unstable_by_key(|(id, _)| *id);
+        let begin_ns = tasks.iter().map(|(_, task)| task.start_ns).min().unwrap_or(from_ns);
         let mut end_ns = begin_ns;
         let cpus = (context.covers == Covers::All && context.cpus > 0).then_some(context.cpus);
-        let lives = tasks.iter().filter(|task| task.end.0 > 0).map(|task| Life {
+        let lives = tasks.iter().map(|(_, task)| Life {
             start_ns: task.start_ns,
             end_ns: task.last_row_ns,
             off_cpu: &task.off_cpu,
         });
         let mut others = cpus.map_or_else(Vec::new, |cpus| others::of_others(lives, cpus));
-        let mut programs = Vec::with_capacity(ids.len());
-        let mut by_index: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
-        for (id, at) in ids {
-            let Some(task) = by_index[at].take().filter(|task| task.end.0 > 0) else { continue };
+        others.iter_mut().for_each(|(ns, _)| *ns -= begin_ns);
+        let mut programs = Vec::with_capacity(tasks.len());
+        for (id, task) in tasks {
             let Task { start_ns, birth, mut actions, end: (steps, ns), sleep_ns, .. } = task;
             actions.truncate(steps);
             end_ns = end_ns.max(ns);
@@ -156,17 +157,13 @@ impl<'a> Builder<'a> {
                 }
             }
             let start_ns = if is_later { start_ns - begin_ns } else { 0 };
-            programs.push(TaskProgram { task: id, start_ns, actions });
+            programs.push(TaskProgram { task: TaskId(id), start_ns, actions });
         }
-        others.iter_mut().for_each(|(ns, _)| *ns -= begin_ns);
         facts.others_ns = others::sum_ns(&others, end_ns - begin_ns);
         let (signals, rounds, latency_ns) = links.finish();
-        let mut lock_ids: Vec<(u32, LockId)> = lock_ids.into_iter().map(|(id, at)| (at, id)).collect();
-        lock_ids.sort_unstable();
-        let facts_of = |((_, id), lock): ((u32, LockId), Lock)| lock.facts(id, context);
         Program {
             tasks: programs,
-            locks: lock_ids.into_iter().zip(locks).map(facts_of).collect(),
+            locks: locks.into_values().map(|(id, lock)| lock.facts(LockId(id), context)).collect(),
             signals,
             rounds,
             latency_ns,
@@ -182,30 +179,19 @@ impl<'a> Builder<'a> {
         (self.context.kind)(lock) == Some(LockKind::Barrier)
     }
 
-    /// Returns the index of a task, whose first row may be this one.
-    fn task(&mut self, id: TaskId, ns: i64) -> usize {
-        if let Some(at) = self.task_ids.get(&id) {
-            return *at;
+    /// Returns the number of a task, whose first row may be this one.
+    fn task(&mut self, id: TaskId, ns: i64) -> TaskIndex {
+        if let Some(task) = self.tasks.find(id.0) {
+            return task;
         }
         let is_known = |start: &TaskStart| (self.from_ns..=ns).contains(&start.ns);
         let start = (self.context.start)(id).filter(is_known);
         let start_ns = start.map_or(self.from_ns.min(ns), |start| start.ns);
         let birth = start.and_then(|start| start.creator).map(|_| self.birth(id));
         let wait = |Birth { signal, object }: Birth| Action::Await { signal, object };
-        let at = self.tasks.len();
         let (actions, end) = (birth.map(wait).into_iter().collect(), (0, start_ns));
         let (at_ns, last_row_ns) = (start_ns, start_ns);
-        self.tasks.push(Task { start_ns, birth, actions, at_ns, last_row_ns, end, ..Task::default() });
-        self.task_ids.insert(id, at);
-        at
-    }
-
-    /// Returns the index of a lock.
-    fn lock(&mut self, id: LockId) -> u32 {
-        *self.lock_ids.entry(id).or_insert_with(|| {
-            self.locks.push(Lock::default());
-            u32::try_from(self.locks.len() - 1).unwrap_or(u32::MAX)
-        })
+        self.tasks.of(id.0, || Task { start_ns, birth, actions, at_ns, last_row_ns, end, ..Task::default() })
     }
 
     /// Returns the signal by which a thread starts.
@@ -218,7 +204,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the threads that a task created until a time.
-    fn create_until(&mut self, task: usize, id: TaskId, to_ns: i64) {
+    fn create_until(&mut self, task: TaskIndex, to_ns: i64) {
+        let id = TaskId(self.tasks.id(task));
         let next = |builder: &Self| builder.created.get(&id)?.get(builder.tasks[task].created).copied();
         while let Some((ns, child)) = next(self).filter(|(ns, _)| *ns <= to_ns) {
             self.tasks[task].created += 1;
@@ -231,19 +218,19 @@ impl<'a> Builder<'a> {
 
     /// Adds the threads that tasks created after their last rows. A thread whose creator has no rows starts when it did.
     fn create_all(&mut self) {
-        let mut ids: Vec<(TaskId, usize)> = self.task_ids.iter().map(|(id, at)| (*id, *at)).collect();
-        ids.sort_unstable();
-        for &(id, _) in &ids {
-            let Some(creator) = (self.context.start)(id).and_then(|start| start.creator) else { continue };
-            let (child, creator) = (self.task_ids[&id], self.task_ids.get(&creator).map(|at| (*at, creator)));
+        let mut children: Vec<(i32, TaskIndex)> = self.tasks.iter().map(|(id, _)| id).zip(0..).collect();
+        children.sort_unstable();
+        for (id, child) in children {
+            let start = (self.context.start)(TaskId(id));
+            let Some(creator) = start.and_then(|start| start.creator) else { continue };
+            let creator = self.tasks.find(creator.0);
+            let child = &mut self.tasks[child];
+            let start_ns = child.start_ns;
             match creator {
-                Some((at, creator)) => {
-                    let start_ns = self.tasks[child].start_ns;
-                    self.create_until(at, creator, start_ns);
-                }
-                None if self.tasks[child].birth.take().is_some() => {
-                    self.tasks[child].actions.remove(0);
-                    self.tasks[child].end.0 = self.tasks[child].end.0.saturating_sub(1);
+                Some(creator) => self.create_until(creator, start_ns),
+                None if child.birth.take().is_some() => {
+                    child.actions.remove(0);
+                    child.end.0 = child.end.0.saturating_sub(1);
                 }
                 None => {}
             }

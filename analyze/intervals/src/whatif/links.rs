@@ -39,8 +39,8 @@ pub(super) struct IdleLinks {
 #[derive(Debug)]
 struct Object {
     index: u32,
-    woke: LastOfTwo<usize, u32>,
-    rounds: Rounds<usize, u32>,
+    woke: LastOfTwo<u32, u32>,
+    rounds: Rounds<u32, u32>,
 }
 
 impl IdleLinks {
@@ -67,21 +67,21 @@ impl IdleLinks {
     }
 
     /// Adds a wake-up, and returns the number of its signal.
-    pub(super) fn wake(&mut self, lock: LockId, task: usize, ns: i64) -> u32 {
+    pub(super) fn wake(&mut self, lock: LockId, task: u32, ns: i64) -> u32 {
         let signal = self.signal();
         self.object(lock).woke.set(Mark { task, ns, value: signal });
         signal
     }
 
     /// Adds a task that came to a barrier.
-    pub(super) fn arrive(&mut self, lock: LockId, task: usize, ns: i64) {
+    pub(super) fn arrive(&mut self, lock: LockId, task: u32, ns: i64) {
         self.arrivals += 1;
         let value = self.arrivals;
         self.object(lock).rounds.arrive(Mark { task, ns, value });
     }
 
     /// Removes a task that gave up.
-    pub(super) fn give_up(&mut self, lock: LockId, task: usize) {
+    pub(super) fn give_up(&mut self, lock: LockId, task: u32) {
         if let Some(object) = self.objects.get_mut(&lock) {
             object.rounds.leave(task, true);
         }
@@ -91,7 +91,7 @@ impl IdleLinks {
     pub(super) fn ended(
         &mut self,
         lock: LockId,
-        task: usize,
+        task: u32,
         (since_ns, ns): (i64, i64),
         is_thread: bool,
     ) -> IdleEnd {

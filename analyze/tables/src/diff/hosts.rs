@@ -22,6 +22,7 @@ use super::{
     periods::Cell,
     side::Side,
 };
+use crate::report::HoldSums;
 use intervals::input::names::printable;
 use output::error::AnalyzeError;
 
@@ -88,20 +89,20 @@ impl Hosts {
             // A host on which nothing was recorded of any lock has a row without one.
             let Some(align) = part(align) else { continue };
             let of = |numbers: &[Option<i64>]| numbers[row].unwrap_or(0);
-            let cell = Cell {
+            let sums = HoldSums {
                 count: of(&count),
-                contended: of(&contended),
-                wait_ns: of(&wait),
-                hold_ns: of(&hold),
-                caused_ns: of(&caused),
-                ..Cell::default()
+                cnt_lock: of(&contended),
+                wait_total_ns: of(&wait),
+                total_ns: of(&hold),
+                wait_caused_ns: of(&caused),
+                ..HoldSums::default()
             };
             let periods = keys.entry(align.clone()).or_default();
             if hold[row].is_some() {
                 periods.measured = true;
                 spans.with_holds_ns[host] = spans.all_ns[host];
             }
-            if periods.cells.insert(host * PERIODS, cell).is_some() {
+            if periods.cells.insert(host * PERIODS, Cell { sums, ..Cell::default() }).is_some() {
                 return Err(format!("a host has two rows for {align}"));
             }
         }

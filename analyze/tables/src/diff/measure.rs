@@ -77,11 +77,11 @@ impl Series {
             return Self::NotMeasured;
         }
         let of = |cell: &Cell| match metric {
-            Metric::WaitTotal => cell.wait_ns,
-            Metric::Total => cell.hold_ns,
-            Metric::Count => cell.count,
-            Metric::CntLock => cell.contended,
-            _ => cell.caused_ns,
+            Metric::WaitTotal => cell.sums.wait_total_ns,
+            Metric::Total => cell.sums.total_ns,
+            Metric::Count => cell.sums.count,
+            Metric::CntLock => cell.sums.cnt_lock,
+            _ => cell.sums.wait_caused_ns,
         };
         let mut by_unit: BTreeMap<usize, f64> = BTreeMap::new();
         for (period, cell) in &periods.cells {
@@ -195,7 +195,7 @@ mod tests {
         super::draws::{PERIODS, Random},
         *,
     };
-    use crate::{buckets::bucket, testing::cases};
+    use crate::{buckets::bucket, report::HoldSums, testing::cases};
 
     /// Normal numbers, from a seed.
     struct Normal(Random);
@@ -220,7 +220,8 @@ mod tests {
             for period in 0..PERIODS {
                 let wait_ns = (level * (normal.next() * 0.1).exp()) as i64;
                 let waits = [(bucket(wait_ns), 10)].into_iter().collect();
-                recording.cells.insert(period, Cell { wait_ns, count: 1, waits, ..Cell::default() });
+                let sums = HoldSums { wait_total_ns: wait_ns, count: 1, ..HoldSums::default() };
+                recording.cells.insert(period, Cell { sums, waits, ..Cell::default() });
             }
             all.add_recording(index, recording);
         }

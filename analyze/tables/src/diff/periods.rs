@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::draws::PERIODS;
-use crate::buckets::bucket;
+use crate::{buckets::bucket, frame::Sums as _, report::HoldSums};
 use intervals::{
     input::Input,
     items::{Hold, HoldState},
@@ -34,22 +34,15 @@ pub(super) struct Periods {
 /// The sums of a key in one period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
-    pub(super) wait_ns: i64,
-    pub(super) hold_ns: i64,
-    pub(super) count: i64,
-    pub(super) contended: i64,
-    pub(super) caused_ns: i64,
+    pub(super) sums: HoldSums,
+    /// The number of waits and of holds in each bucket of times.
     pub(super) waits: FxHashMap<u32, u64>,
     pub(super) holds: FxHashMap<u32, u64>,
 }
 
 impl Cell {
     fn merge(&mut self, other: Self) {
-        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
-        self.hold_ns = self.hold_ns.saturating_add(other.hold_ns);
-        self.count = self.count.saturating_add(other.count);
-        self.contended = self.contended.saturating_add(other.contended);
-        self.caused_ns = self.caused_ns.saturating_add(other.caused_ns);
+        self.sums.merge(&other.sums);
         for (all, times) in [(&mut self.waits, other.waits), (&mut self.holds, other.holds)] {
             times.into_iter().for_each(|(bucket, count)| *all.entry(bucket).or_default() += count);
         }
@@ -60,19 +53,13 @@ impl Periods {
     /// Adds a hold.
     pub(super) fn hold(&mut self, period: usize, hold: &Hold) {
         let cell = self.cells.entry(period).or_default();
-        let wait_ns = hold.wait_ns.unwrap_or(0);
-        cell.wait_ns = cell.wait_ns.saturating_add(wait_ns);
-        cell.count += hold.acquisitions;
-        cell.contended += i64::from(hold.contended);
-        cell.caused_ns = cell.caused_ns.saturating_add(hold.wait_caused_ns);
-        if hold.contended && hold.wait_ns.is_some() {
+        cell.sums.add(hold);
+        if let Some(wait_ns) = hold.wait_ns.filter(|_| hold.contended) {
             *cell.waits.entry(bucket(wait_ns)).or_default() += 1;
         }
         if hold.state == HoldState::Complete {
             self.measured = true;
-            let hold_ns = hold.end_ns.saturating_sub(hold.start_ns);
-            cell.hold_ns = cell.hold_ns.saturating_add(hold_ns);
-            *cell.holds.entry(bucket(hold_ns)).or_default() += 1;
+            *cell.holds.entry(bucket(hold.end_ns.saturating_sub(hold.start_ns))).or_default() += 1;
         }
     }
 

@@ -175,20 +175,22 @@ pub(super) fn resolve(
         sites_of.dedup();
         for lock in locks.iter().copied() {
             let of = &mut changes.locks[lock];
-            match (&change.value, change.kind) {
-                (Value::Factor(None, factor), _) => of.scaled.push((None, *factor)),
-                (Value::Factor(Some(_), factor), _) => {
+            match &change.value {
+                Value::Factor(None, factor) => of.scaled.push((None, *factor)),
+                Value::Factor(Some(_), factor) => {
                     of.scaled.extend(sites_of.iter().map(|site| (Some(*site), *factor)));
                 }
-                (Value::Sites(_), _) => of.readers = Some(Readers::Sites(sites_of.clone())),
-                (Value::Share(share), _) => of.readers = Some(Readers::Share(*share)),
-                (Value::Time(ns), _) => of.handoff_ns = Some(*ns),
-                (Value::Shards(count, by), _) => changes.shard(program, lock, *count, *by),
-                (_, ChangeKind::NoSleep) => of.no_sleep = true,
-                (_, ChangeKind::NoPreempt) => of.no_preempt = true,
-                (_, ChangeKind::Fifo) => of.fifo = true,
-                (_, ChangeKind::Remove) => of.removed = true,
-                _ => {}
+                Value::Sites(_) => of.readers = Some(Readers::Sites(sites_of.clone())),
+                Value::Share(share) => of.readers = Some(Readers::Share(*share)),
+                Value::Time(ns) => of.handoff_ns = Some(*ns),
+                Value::Shards(count, by) => changes.shard(program, lock, *count, *by),
+                Value::None => match change.kind {
+                    ChangeKind::NoSleep => of.no_sleep = true,
+                    ChangeKind::NoPreempt => of.no_preempt = true,
+                    ChangeKind::Fifo => of.fifo = true,
+                    _ => of.removed = true,
+                },
+                Value::Count(_) => {}
             }
         }
         if let Value::Count(count) = change.value {

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::options::Options;
 use intervals::{
     input::Input,
     whatif::{Facts, Program, Stretch, Times},
@@ -41,7 +40,7 @@ impl ReplayInfo {
         input: &Input<'_>,
         program: &Program,
         stretch: Stretch,
-        options: &Options,
+        idle_open: bool,
         run: Times,
     ) -> Self {
         let start_ns = input.selection.start_ns;
@@ -56,7 +55,7 @@ impl ReplayInfo {
             replayed_ns: run.replayed_ns,
             fit_ppm: run.fit_ppm(0),
             cpus: program.cpus,
-            assumed: assumed(program, probe_cost_ns, options.idle_open),
+            assumed: assumed(program, probe_cost_ns, idle_open),
         }
     }
 

@@ -2,25 +2,25 @@
 
 use trace_format::{Event, LockId, LockKind, Mode};
 
-use super::{Builder, OpenWait};
+use super::{Builder, OpenWait, TaskIndex, lock::Lock};
 use crate::whatif::{links::IdleEnd, program::Action};
 
 impl Builder<'_> {
     /// Opens a wait. A wait inside another one is part of it.
-    pub(super) fn begin_wait(&mut self, task: usize, lock: LockId, row: &Event) {
+    pub(super) fn begin_wait(&mut self, task: TaskIndex, lock: LockId, row: &Event) {
         if self.tasks[task].wait.is_some() {
             return;
         }
         self.tasks[task].wait = Some(OpenWait { lock, since_ns: row.ts_ns, stack: row.stack });
-        if let Some(index) = self.lock_ids.get(&lock) {
-            self.locks[*index as usize].waiting.push(task);
+        if let Some(index) = self.locks.find(lock.0) {
+            self.locks[index].waiting.push(task);
         }
         if self.is_barrier(lock) {
             self.links.arrive(lock, task, row.ts_ns);
         }
     }
 
-    pub(super) fn acquire(&mut self, task: usize, lock: LockId, row: &Event) {
+    pub(super) fn acquire(&mut self, task: TaskIndex, lock: LockId, row: &Event) {
         let open = self.tasks[task].wait.take();
         let at_ns = self.tasks[task].at_ns;
         let since_ns = match (open, row.wait_ns) {
@@ -49,10 +49,10 @@ impl Builder<'_> {
             self.facts.spun_ns += (waited_ns - blocked_ns - row.runq_ns.unwrap_or(0)).max(0);
         }
         self.waits_no_more(task, lock);
-        let index = self.lock(lock);
+        let index = self.locks.of(lock.0, Lock::default);
         let site = (self.context.site)(lock, row.stack);
         self.end_unseen(task, index, mode, lock);
-        let of = &mut self.locks[index as usize];
+        let of = &mut self.locks[index];
         if let Err(at) = of.sites.binary_search(&site) {
             of.sites.insert(at, site);
         }
@@ -80,13 +80,13 @@ impl Builder<'_> {
     }
 
     /// Ends the holds of other tasks that this acquisition excludes: their releases are not on record. They ended at the last row of their task.
-    fn end_unseen(&mut self, task: usize, lock: u32, mode: Mode, id: LockId) {
+    fn end_unseen(&mut self, task: TaskIndex, lock: u32, mode: Mode, id: LockId) {
         let rules = &self.context.rules;
-        let is_over = |other: &(usize, Mode)| {
+        let is_over = |other: &(TaskIndex, Mode)| {
             other.0 != task && (rules.excludes(id, mode) || rules.excludes(id, other.1))
         };
-        while let Some(at) = self.locks[lock as usize].holders.iter().position(is_over) {
-            let (holder, _) = self.locks[lock as usize].holders.remove(at);
+        while let Some(at) = self.locks[lock].holders.iter().position(is_over) {
+            let (holder, _) = self.locks[lock].holders.remove(at);
             while let Some(at) = self.tasks[holder].held.iter().rposition(|(held, _)| *held == lock) {
                 let (_, mode) = self.tasks[holder].held.remove(at);
                 let ns = self.tasks[holder].at_ns;
@@ -95,14 +95,14 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn waits_no_more(&mut self, task: usize, lock: LockId) {
-        let Some(index) = self.lock_ids.get(&lock) else { return };
-        let of = &mut self.locks[*index as usize];
+    pub(super) fn waits_no_more(&mut self, task: TaskIndex, lock: LockId) {
+        let Some(index) = self.locks.find(lock.0) else { return };
+        let of = &mut self.locks[index];
         of.waiting.retain(|other| *other != task);
         of.woken = of.woken.filter(|(woken, _)| *woken != task);
     }
 
-    fn idle_wait(&mut self, task: usize, end: IdleEnd, since_ns: i64, ns: i64) {
+    fn idle_wait(&mut self, task: TaskIndex, end: IdleEnd, since_ns: i64, ns: i64) {
         let action = match end {
             IdleEnd::Unknown => {
                 self.facts.unknown_wakers += u64::from(since_ns < ns);
@@ -117,16 +117,16 @@ impl Builder<'_> {
         task.end.1 = task.end.1.max(ns);
     }
 
-    pub(super) fn release(&mut self, task: usize, lock: LockId, row: &Event) {
+    pub(super) fn release(&mut self, task: TaskIndex, lock: LockId, row: &Event) {
         if !self.context.rules.measures_holds(lock) {
             return;
         }
-        let index = self.lock(lock);
+        let index = self.locks.of(lock.0, Lock::default);
         let mode = row.mode.unwrap_or(Mode::Exclusive);
         let held = &mut self.tasks[task].held;
         let same = held.iter().rposition(|hold| *hold == (index, mode));
         let at = same.or_else(|| held.iter().rposition(|(held, _)| *held == index));
-        let of = &mut self.locks[index as usize];
+        let of = &mut self.locks[index];
         let mode = match at {
             Some(at) => {
                 let (_, mode) = held.remove(at);

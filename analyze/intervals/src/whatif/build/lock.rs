@@ -13,14 +13,14 @@ pub(super) struct Lock {
     pub(super) sites: Vec<u32>,
     pub(super) handoffs_ns: Vec<i64>,
     /// The tasks that wait for it, the first one first; the one that was woken, and when; the times until such tasks ran.
-    pub(super) waiting: Vec<usize>,
-    pub(super) woken: Option<(usize, i64)>,
+    pub(super) waiting: Vec<u32>,
+    pub(super) woken: Option<(u32, i64)>,
     pub(super) wakeups_ns: Vec<i64>,
     pub(super) waited_ns: i64,
     pub(super) released_ns: Option<i64>,
     pub(super) released_exclusively_ns: Option<i64>,
     /// The tasks that hold it, by index.
-    pub(super) holders: Vec<(usize, Mode)>,
+    pub(super) holders: Vec<(u32, Mode)>,
     pub(super) most_holders: u32,
     pub(super) was_held: bool,
 }

@@ -2,12 +2,12 @@
 
 use trace_format::{Event, TaskState, run_info::Covers};
 
-use super::Builder;
+use super::{Builder, TaskIndex};
 use crate::whatif::{others::OffCpu, program::Action};
 
 impl Builder<'_> {
     /// Adds work up to this time.
-    fn work(&mut self, task: usize, to_ns: i64) {
+    fn work(&mut self, task: TaskIndex, to_ns: i64) {
         let task = &mut self.tasks[task];
         let ns = to_ns - task.at_ns;
         if ns > 0 {
@@ -20,7 +20,7 @@ impl Builder<'_> {
     }
 
     /// Adds a sleep, and work before it.
-    pub(super) fn sleep(&mut self, task: usize, from_ns: i64, to_ns: i64) {
+    pub(super) fn sleep(&mut self, task: TaskIndex, from_ns: i64, to_ns: i64) {
         self.work(task, from_ns);
         let task = &mut self.tasks[task];
         let ns = to_ns - task.at_ns.max(from_ns);
@@ -35,19 +35,19 @@ impl Builder<'_> {
     }
 
     /// Adds a step that is not time, and work before it.
-    pub(super) fn step(&mut self, task: usize, ns: i64, action: Action) {
+    pub(super) fn step(&mut self, task: TaskIndex, ns: i64, action: Action) {
         self.work(task, ns);
         let task = &mut self.tasks[task];
         task.actions.push(action);
         task.end = (task.actions.len(), task.at_ns.max(ns));
     }
 
-    pub(super) fn off_cpu(&mut self, task: usize, row: &Event) {
+    pub(super) fn off_cpu(&mut self, task: TaskIndex, row: &Event) {
         let off_ns = row.wait_ns.unwrap_or(0).max(0);
         let left_ns = row.ts_ns.saturating_sub(off_ns).max(self.tasks[task].last_row_ns);
         if let Some(wait) = self.tasks[task].wait {
             self.is_off(task, left_ns, row.ts_ns, row.ts_ns);
-            let of = self.lock_ids.get(&wait.lock).map(|index| &mut self.locks[*index as usize]);
+            let of = self.locks.find(wait.lock.0).map(|index| &mut self.locks[index]);
             // It runs again, and tries to take the lock.
             if let Some(of) = of
                 && let Some((_, woken_ns)) = of.woken.take_if(|(woken, _)| *woken == task)
@@ -76,7 +76,7 @@ impl Builder<'_> {
     }
 
     /// Notes a time off the CPU, if those of all tasks are recorded.
-    fn is_off(&mut self, task: usize, left_ns: i64, ready_ns: i64, back_ns: i64) {
+    fn is_off(&mut self, task: TaskIndex, left_ns: i64, ready_ns: i64, back_ns: i64) {
         if self.context.covers == Covers::All {
             self.tasks[task].off_cpu.push(OffCpu { left_ns, ready_ns, back_ns });
         }
