@@ -37,7 +37,7 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     let report = report::report(std::slice::from_ref(&trace), &options)?;
     let page = Page { style: output::style(false, false), ..Page::default() };
     output::unpaged(|out| Ok(report.write(&page, out)?))?;
-    let options = why::Options { limit: Some(why::LOCKS), allow_loss: true, ..why::Options::default() };
+    let options = why::WhyOptions { limit: Some(why::LOCKS), allow_loss: true, ..why::WhyOptions::default() };
     let why = why::why(std::slice::from_ref(&trace), &options)?;
     let page = Page { style: TextStyle { notes: Notes::None, ..page.style }, ..page };
     output::unpaged(|out| {

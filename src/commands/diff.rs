@@ -6,7 +6,7 @@ use analyze::{
     Filter,
     tables::{
         Table as _,
-        diff::{self, Align, Change, Diff, Metric, Options, Resampling},
+        diff::{self, Align, Change, Diff, DiffOptions, Metric, Resampling},
     },
 };
 use trace_format::Trace;
@@ -20,8 +20,8 @@ pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     let args::Table { rows, loss } = &args.table;
     let (filter, allow_loss) = (filter(&rows.filters)?, loss.allow_loss);
     let limit = out::limit(rows);
-    let options =
-        Options { by: args.by, metric, limit: table::computed_limit(&args.table, limit), filter, allow_loss };
+    let (by, computed) = (args.by, table::computed_limit(&args.table, limit));
+    let options = DiffOptions { by, metric, limit: computed, filter, allow_loss };
     let mut diff = if is_of_hosts(args) { of_hosts(args, &options)? } else { of_traces(args, &options)? };
     diff.retain_having(&rows.having, limit)?;
     let mut exit = table::write(&args.table, &diff, "change")?;
@@ -39,7 +39,7 @@ pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-fn of_traces(args: &args::Diff, options: &Options) -> anyhow::Result<Diff> {
+fn of_traces(args: &args::Diff, options: &DiffOptions) -> anyhow::Result<Diff> {
     let (base, new) = sides(args)?;
     let (of_base, mut traces) = (base.len(), base);
     traces.extend(new);
@@ -54,7 +54,7 @@ fn is_of_hosts(args: &args::Diff) -> bool {
 }
 
 /// Compares two files of hosts, which have sums by lock and nothing else.
-fn of_hosts(args: &args::Diff, options: &Options) -> anyhow::Result<Diff> {
+fn of_hosts(args: &args::Diff, options: &DiffOptions) -> anyhow::Result<Diff> {
     let [base, new] = args.base.as_slice() else {
         anyhow::bail!(
             "cannot compare {} files of hosts: give two; fleet.py --cohort NAME=VALUE writes one",

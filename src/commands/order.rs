@@ -2,7 +2,7 @@
 
 use analyze::tables::{
     Table as _,
-    order::{self, FailIf, LockOrder, Options},
+    order::{self, FailIf, LockOrder, OrderOptions},
 };
 
 use super::{filters::filter, out, table, traces};
@@ -14,7 +14,7 @@ pub(super) fn run(args: &args::Order) -> anyhow::Result<Exit> {
     let rows = args::Table { rows: args.rows.clone(), loss: args::Loss { allow_loss: true } };
     table::check_columns(&rows, &columns)?;
     let limit = out::limit(&args.rows);
-    let options = Options {
+    let options = OrderOptions {
         by: args.by,
         length: args.length,
         all: args.rows.all,

@@ -71,7 +71,7 @@ pub(super) fn why(args: &args::Why) -> anyhow::Result<Exit> {
         let Common { filter, allow_loss, .. } = common;
         let rows = &args.table.rows;
         let limit = computed_limit(&args.table, rows.limit.or((!rows.all).then_some(why::LOCKS)));
-        why::why(traces, &why::Options { limit, filter, allow_loss })
+        why::why(traces, &why::WhyOptions { limit, filter, allow_loss })
     })
 }
 
@@ -94,7 +94,7 @@ pub(super) fn critical(args: &args::Critical) -> anyhow::Result<Exit> {
     let columns = critical::columns(0, false, spans.is_some());
     run(&args.traces, &args.table, &columns, "path", |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
-        critical::critical(traces, &critical::Options { spans, sort, limit, filter, allow_loss })
+        critical::critical(traces, &critical::CriticalOptions { spans, sort, limit, filter, allow_loss })
     })
 }
 

@@ -4,7 +4,7 @@ use analyze::{
     Filter,
     tables::{
         Table as _,
-        whatif::{self, Options},
+        whatif::{self, WhatIfOptions},
     },
 };
 
@@ -29,7 +29,7 @@ pub(super) fn run(args: &args::WhatIf) -> anyhow::Result<Exit> {
         );
     }
     let limit = out::limit(rows);
-    let options = Options {
+    let options = WhatIfOptions {
         alternatives: alternatives.clone(),
         progress: args.progress.clone(),
         events: args.events,

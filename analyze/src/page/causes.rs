@@ -12,7 +12,7 @@ use tables::{blame, key::RowKey, report::HoldStates, why};
 pub(super) struct Causes<'a> {
     pub(super) selection: &'a Selection,
     pub(super) chains: blame::Causes<'a, true>,
-    pub(super) why: why::Parts<'a>,
+    pub(super) why: why::PartsByLock<'a>,
     /// The states of the holders in the rows of the report, if they are recorded.
     pub(super) states: Option<HoldStates<'a, RowKey>>,
     pub(super) levels: Levels,

@@ -102,7 +102,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let (limit, allow_loss) = (Some(MAX_ROWS), options.allow_loss);
 
     let report_options = report::Options { limit, allow_loss, ..report::Options::default() };
-    let why_options = why::Options { limit: Some(WHY), allow_loss, ..why::Options::default() };
+    let why_options = why::WhyOptions { limit: Some(WHY), allow_loss, ..why::WhyOptions::default() };
     let blame_options = blame::Options { limit, allow_loss, ..blame::Options::default() };
     let chains_options = blame::Options { by: blame::By::State, ..blame_options.clone() };
     let chains_inputs = blame::open(std::slice::from_ref(trace), &chains_options)?;
@@ -118,7 +118,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         Causes {
             selection: &input.selection,
             chains: blame::Causes::new(chains_options.by, &chains_inputs[0], has_states),
-            why: why::Parts::new(&input.names),
+            why: why::PartsByLock::new(&input.names),
             states,
             levels,
             keep,

@@ -47,7 +47,7 @@ pub(super) fn table<T: Table>(
 
 /// Returns the verdicts on each lock.
 pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Vec<Verdict> {
-    let verdict = |lock: &tables::why::Lock| Verdict {
+    let verdict = |lock: &tables::why::JudgedLock| Verdict {
         lock_id: lock.lock_id,
         lock: pack.string(&lock.name),
         waited_ns: lock.parts.waited_ns,

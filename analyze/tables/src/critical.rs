@@ -42,13 +42,13 @@ mod tests;
 mod totals;
 
 pub use spans::{Clock, Spans};
-pub use totals::{Parts, Totals};
+pub use totals::{PathParts, PathTotals};
 
 use paths::{LockSums, OverSpans, PathSums};
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct CriticalOptions {
     /// The column that rows are sorted by; empty for the longest part of the path first.
     pub sort: String,
     /// The number of rows; `None` is all.
@@ -67,17 +67,17 @@ pub struct CriticalPath {
     /// The number of traces.
     pub traces: usize,
     /// The rows, sorted by time and limited.
-    pub rows: Vec<Row>,
+    pub rows: Vec<CriticalRow>,
     /// The number of rows before the limit.
     pub rows_total: usize,
     /// The sum of all paths.
-    pub totals: Totals,
+    pub totals: PathTotals,
     /// Events and intervals that the numbers do not hold.
     pub trust: Trust,
 }
 
 /// A lock that is on the path or was waited for. Its numbers are those of [`columns`].
-pub type Row = rank::Row<CriticalKey>;
+pub type CriticalRow = rank::Row<CriticalKey>;
 
 /// The key of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -110,13 +110,13 @@ sums! {
 ///
 /// A trace cannot be read or holds no events, a filter finds nothing in any of them, or a trace lost too many events to be ranked and
 /// `allow_loss` is not set.
-pub fn critical(traces: &[Trace], options: &Options) -> Result<CriticalPath, AnalyzeError> {
+pub fn critical(traces: &[Trace], options: &CriticalOptions) -> Result<CriticalPath, AnalyzeError> {
     let has_spans = options.spans.is_some();
     let order = order_by(&columns(0, false, has_spans), &options.sort, &["path_ns", "waited_ns"])?;
     let mut filter = options.filter.clone();
     let task = filter.task.take();
     let inputs = Input::open_all(traces, 0, &filter)?;
-    let (mut totals, mut trusts) = (Totals::new(), Vec::new());
+    let (mut totals, mut trusts) = (PathTotals::new(), Vec::new());
     let mut lines = Lines::new(["input", "group", "lock"]);
     for (at, input) in inputs.iter().enumerate() {
         let mut waited = FxHashMap::default();
@@ -214,9 +214,9 @@ impl Sink for Waited<'_> {
 }
 
 /// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and those of spans their name.
-pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<Row>> {
-    type Of = Column<Row>;
-    let part = move |row: &Row| units::ppm(row["path_ns"], path_ns);
+pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<CriticalRow>> {
+    type Of = Column<CriticalRow>;
+    let part = move |row: &CriticalRow| units::ppm(row["path_ns"], path_ns);
     let mut columns = vec![
         duration(
             "path",
@@ -255,20 +255,20 @@ pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<Row>>
         ]);
     }
     columns.push(Of::name("lock", |row| row.name.as_str().into()));
-    columns.extend(key_columns(By::Lock, "", |row: &Row| Some(&row.key.lock)));
-    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns.extend(key_columns(By::Lock, "", |row: &CriticalRow| Some(&row.key.lock)));
+    columns.extend(trace_column(several, |row: &CriticalRow| row.trace.as_deref()));
     columns
 }
 
 impl Table for CriticalPath {
-    rows_and_trust!(Row);
+    rows_and_trust!(CriticalRow);
 
-    fn columns(&self) -> Vec<Column<Row>> {
+    fn columns(&self) -> Vec<Column<CriticalRow>> {
         columns(self.totals.path_ns, self.traces > 1, self.totals.spans.is_some())
     }
 
     /// Says which locks are notable.
-    fn below(&self, row: &Row) -> Vec<String> {
+    fn below(&self, row: &CriticalRow) -> Vec<String> {
         let path_ns = self.totals.path_ns;
         let is_little = row["at_most_ns"].saturating_mul(10) <= row["waited_ns"];
         let is_much = path_ns > 0 && row["waited_ns"] >= path_ns / 10;

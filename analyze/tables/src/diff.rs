@@ -42,7 +42,7 @@ mod text;
 pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
 pub use hosts::is_of_hosts;
 pub use measure::Change;
-pub use options::{Align, Condition, Metric, Options};
+pub use options::{Align, Condition, DiffOptions, Metric};
 pub use side::{goes_by_itself, label};
 
 use draws::Draws;
@@ -77,9 +77,9 @@ pub struct Diff {
     /// The units that were drawn for the intervals.
     pub resampling: Resampling,
     /// All locks together.
-    pub all: Row,
+    pub all: DiffRow,
     /// The keys, the one with the greatest difference first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiffRow>,
     /// The number of rows before the limit.
     pub rows_total: usize,
     /// Events and intervals that the numbers of the first trace do not hold.
@@ -90,7 +90,7 @@ pub struct Diff {
 
 /// One key in both traces.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct DiffRow {
     /// The name; safe to print.
     pub name: String,
     /// The change of every metric.
@@ -99,7 +99,7 @@ pub struct Row {
     pub cut_by_loss: u64,
 }
 
-impl Row {
+impl DiffRow {
     /// Returns the change of a metric.
     pub fn change(&self, metric: Metric) -> &Change {
         let at = self.changes.iter().position(|change| change.metric == metric).unwrap_or(0);
@@ -119,7 +119,7 @@ pub struct ChangeRow {
 }
 
 impl ChangeRow {
-    fn of(row: &Row, change: Change) -> Self {
+    fn of(row: &DiffRow, change: Change) -> Self {
         Self { name: row.name.clone(), change, cut_by_loss: row.cut_by_loss }
     }
 }
@@ -153,7 +153,7 @@ pub fn columns(metric: Metric) -> Vec<Column<ChangeRow>> {
 /// # Errors
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in both.
-pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, AnalyzeError> {
+pub fn diff(base: &[Trace], new: &[Trace], options: &DiffOptions) -> Result<Diff, AnalyzeError> {
     let (before, after) = match (Side::of(base, options), Side::of(new, options)) {
         // A lock or task that only one side has is new or gone.
         (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base), after),
@@ -170,11 +170,11 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &Options) -> Result<Diff, An
 /// # Errors
 ///
 /// A file cannot be read, is not such a file, or has fewer than [`ENOUGH`] hosts.
-pub fn diff_hosts(base: &Path, new: &Path, options: &Options) -> Result<Diff, AnalyzeError> {
+pub fn diff_hosts(base: &Path, new: &Path, options: &DiffOptions) -> Result<Diff, AnalyzeError> {
     Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options))
 }
 
-fn compare(before: Side, after: Side, resampling: Resampling, options: &Options) -> Diff {
+fn compare(before: Side, after: Side, resampling: Resampling, options: &DiffOptions) -> Diff {
     let recordings = [&before, &after].map(|side| side.spans.all_ns.len());
     let none = Periods::default();
     let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
@@ -195,7 +195,7 @@ fn compare(before: Side, after: Side, resampling: Resampling, options: &Options)
     let row = |name: &str, was: &Periods, is: &Periods| {
         let change = |metric: &Metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws);
         let cut_by_loss = was.cut_by_loss + is.cut_by_loss;
-        Row { name: name.to_owned(), changes: Metric::ALL.iter().map(change).collect(), cut_by_loss }
+        DiffRow { name: name.to_owned(), changes: Metric::ALL.iter().map(change).collect(), cut_by_loss }
     };
     let of_both = |name: &String| {
         let [was, is] = [&before, &after].map(|side| side.keys.get(name).unwrap_or(&none));
@@ -218,15 +218,16 @@ impl Table for Diff {
 
     /// Returns every metric of all locks together, then of each key.
     fn rows(&self) -> impl Iterator<Item = impl Borrow<ChangeRow>> {
-        let of_row =
-            |row: &'_ Row| row.changes.iter().map(|change| ChangeRow::of(row, *change)).collect::<Vec<_>>();
+        let of_row = |row: &'_ DiffRow| {
+            row.changes.iter().map(|change| ChangeRow::of(row, *change)).collect::<Vec<_>>()
+        };
         [&self.all].into_iter().chain(&self.rows).flat_map(of_row)
     }
 
     /// A key is kept by its change of the chosen metric.
     fn retain(&mut self, keep: &dyn Fn(&ChangeRow) -> bool, limit: Option<usize>) {
         let metric = self.metric;
-        let keep = |row: &Row| keep(&ChangeRow::of(row, *row.change(metric)));
+        let keep = |row: &DiffRow| keep(&ChangeRow::of(row, *row.change(metric)));
         table::retain_first(&mut self.rows, &mut self.rows_total, keep, limit);
     }
 

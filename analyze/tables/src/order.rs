@@ -26,7 +26,7 @@ use intervals::{
     input::trust::{About, SelectedCounter, Trust},
     input::{Input, names, readers},
     items::Columns,
-    order::{Acquisition, Collector, Cycle, Found, Lifetimes, Nodes, Step, search},
+    order::{Acquisition, Collector, Cycle, CycleStep, FoundCycles, Lifetimes, Nodes, search},
 };
 use output::{Column, Page, column::sort_key, error::AnalyzeError, layout::TextStyle};
 
@@ -42,7 +42,7 @@ pub const LENGTH: usize = 4;
 
 /// Options of the table.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct OrderOptions {
     /// The locks that an order is about.
     pub by: By,
     /// The most locks of a cycle.
@@ -57,7 +57,7 @@ pub struct Options {
     pub filter: Filter,
 }
 
-impl Default for Options {
+impl Default for OrderOptions {
     fn default() -> Self {
         let (by, length, filter) = (By::default(), LENGTH, Filter::default());
         Self { by, length, all: false, sort: String::new(), limit: None, filter }
@@ -72,7 +72,7 @@ pub struct LockOrder {
     /// The number of traces.
     pub traces: usize,
     /// The steps of the cycles, those of one cycle together.
-    pub rows: Vec<Row>,
+    pub rows: Vec<OrderRow>,
     /// The number of rows before the limit.
     pub rows_total: usize,
     /// The number of cycles before the limit.
@@ -92,7 +92,7 @@ const NAMED_THREADS: usize = 4;
 
 /// One step of a cycle: a lock was wanted while another one was held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct OrderRow {
     /// The number of the cycle.
     pub cycle: usize,
     /// Whether it can deadlock.
@@ -140,7 +140,7 @@ impl Taking {
     }
 }
 
-impl Row {
+impl OrderRow {
     /// Returns the name of the trace and a colon, if there are several traces.
     fn of_trace(&self) -> String {
         self.trace.as_ref().map_or_else(String::new, |trace| format!("{trace}: "))
@@ -158,7 +158,7 @@ impl Row {
 /// # Errors
 ///
 /// A trace cannot be read or holds no events, a filter finds nothing in any of them, or no releases of the selected locks were recorded.
-pub fn order(traces: &[Trace], options: &Options) -> Result<LockOrder, AnalyzeError> {
+pub fn order(traces: &[Trace], options: &OrderOptions) -> Result<LockOrder, AnalyzeError> {
     let columns = columns(options.by, false);
     let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;
     let inputs = Input::open_all(traces, 0, &options.filter)?;
@@ -181,13 +181,13 @@ pub fn order(traces: &[Trace], options: &Options) -> Result<LockOrder, AnalyzeEr
         let naming = Naming { by: options.by, input, stacks, several: inputs.len() > 1 };
         for cycle in &shown {
             let row = |step| naming.row(cycles.len() + 1, cycle, step);
-            let rows: Vec<Row> = cycle.steps.iter().map(row).collect();
+            let rows: Vec<OrderRow> = cycle.steps.iter().map(row).collect();
             cycles.push(rows);
         }
     }
     if let Some(sort) = sort {
-        let first = |rows: &[Row]| rows.iter().min_by(|a, b| sort.compare(a, b)).cloned();
-        let mut keyed: Vec<(Row, Vec<Row>)> =
+        let first = |rows: &[OrderRow]| rows.iter().min_by(|a, b| sort.compare(a, b)).cloned();
+        let mut keyed: Vec<(OrderRow, Vec<OrderRow>)> =
             cycles.into_iter().filter_map(|rows| Some((first(&rows)?, rows))).collect();
         keyed.sort_by(|(a, _), (b, _)| sort.compare(a, b));
         cycles = keyed.into_iter().map(|(_, rows)| rows).collect();
@@ -207,7 +207,7 @@ fn has_releases(input: &Input<'_>) -> bool {
 }
 
 /// Returns the cycles of one trace, and the number of attempts that were left out.
-fn found_in(input: &Input<'_>, options: &Options) -> Result<(Found, u64), AnalyzeError> {
+fn found_in(input: &Input<'_>, options: &OrderOptions) -> Result<(FoundCycles, u64), AnalyzeError> {
     let rules = Arc::new(input.rules());
     let nodes = Nodes::new(options.by, &input.names, &rules);
     let selects = |row: &trace_format::Event| input.selection.selects_event(row);
@@ -240,9 +240,9 @@ struct Naming<'a> {
 
 impl Naming<'_> {
     /// Returns the row of a step of the cycle with this number.
-    fn row(&self, number: usize, cycle: &Cycle, step: &Step) -> Row {
+    fn row(&self, number: usize, cycle: &Cycle, step: &CycleStep) -> OrderRow {
         let task = |task| self.input.names.task_label(task);
-        Row {
+        OrderRow {
             cycle: number,
             verdict: cycle.verdict,
             length: cycle.steps.len(),
@@ -274,8 +274,8 @@ impl Naming<'_> {
 }
 
 /// Declares the columns; rows of several traces have their trace.
-pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
-    type Of = Column<Row>;
+pub fn columns(by: By, several: bool) -> Vec<Column<OrderRow>> {
+    type Of = Column<OrderRow>;
     let key = match by {
         By::Lock => key::By::Lock,
         By::Class => key::By::Class,
@@ -300,40 +300,40 @@ pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
         Of::text("taken_mode", |row| row.taken.mode.as_str().into(), "exclusive or shared.").programs(),
         Of::text("name", |row| row.name().into(), "The name of the row.").row_name().heading("held -> taken"),
     ];
-    let held: fn(&Row) -> &Taking = |row| &row.held;
-    let taken: fn(&Row) -> &Taking = |row| &row.taken;
+    let held: fn(&OrderRow) -> &Taking = |row| &row.held;
+    let taken: fn(&OrderRow) -> &Taking = |row| &row.taken;
     for (prefix, of) in [("held_", held), ("taken_", taken)] {
         let lock = Of::text(format!("{prefix}lock"), move |row| of(row).name.as_str().into(), "").identity();
         columns.push(lock);
-        columns.extend(key_columns(key, prefix, move |row: &Row| Some(&of(row).key)));
+        columns.extend(key_columns(key, prefix, move |row: &OrderRow| Some(&of(row).key)));
         let stack = Of::text(format!("{prefix}stack"), move |row| folded(&of(row).stack), "").identity();
         columns.push(stack);
     }
-    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns.extend(trace_column(several, |row: &OrderRow| row.trace.as_deref()));
     columns
 }
 
 impl LockOrder {
     /// Returns the rows of each cycle.
-    fn cycles(&self) -> impl Iterator<Item = &[Row]> {
+    fn cycles(&self) -> impl Iterator<Item = &[OrderRow]> {
         self.rows.chunk_by(|a, b| a.cycle == b.cycle)
     }
 }
 
 impl Table for LockOrder {
-    type Row = Row;
+    type Row = OrderRow;
 
-    fn columns(&self) -> Vec<Column<Row>> {
+    fn columns(&self) -> Vec<Column<OrderRow>> {
         columns(self.by, self.traces > 1)
     }
 
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<OrderRow>> {
         self.rows.iter()
     }
 
     /// Keeps the cycles of which `keep` selects a step.
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
-        let kept: Vec<&[Row]> = self.cycles().filter(|rows| rows.iter().any(keep)).collect();
+    fn retain(&mut self, keep: &dyn Fn(&OrderRow) -> bool, limit: Option<usize>) {
+        let kept: Vec<&[OrderRow]> = self.cycles().filter(|rows| rows.iter().any(keep)).collect();
         let (rows_total, cycles_total) = (kept.iter().map(|rows| rows.len()).sum(), kept.len());
         let kept = kept.into_iter().take(limit.unwrap_or(usize::MAX)).flatten().cloned().collect();
         (self.rows, self.rows_total, self.cycles_total) = (kept, rows_total, cycles_total);
@@ -361,7 +361,7 @@ impl Table for LockOrder {
 
     fn write_rows(
         &self,
-        columns: &[Column<Row>],
+        columns: &[Column<OrderRow>],
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {

@@ -27,7 +27,7 @@ mod tests;
 mod text;
 
 pub use changes::{Change, ChangeKind};
-pub use row::{LockWaits, Row, columns};
+pub use row::{LockWaits, WhatIfRow, columns};
 pub use text::ReplayInfo;
 
 /// The number of events that are replayed if no other is given.
@@ -37,7 +37,7 @@ pub const MOST_EVENTS: u64 = 5_000_000;
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct WhatIfOptions {
     /// The changes of each row. Those of one row are made together.
     pub alternatives: Vec<Vec<Change>>,
     /// A part of the name of the sites whose rate is predicted.
@@ -66,7 +66,7 @@ pub struct WhatIf {
     /// The replay of each trace without changes.
     pub replays: Vec<ReplayInfo>,
     /// The alternatives.
-    pub rows: Vec<Row>,
+    pub rows: Vec<WhatIfRow>,
     /// The number of rows before the limit.
     pub rows_total: usize,
     #[serde(skip)]
@@ -81,7 +81,7 @@ pub struct WhatIf {
 ///
 /// A trace cannot be read, holds no events or lost too many, events were lost in the window, or a change names a lock or a site that a trace does
 /// not have, or a lock whose releases were not recorded.
-pub fn whatif(traces: &[Trace], options: &Options) -> Result<WhatIf, AnalyzeError> {
+pub fn whatif(traces: &[Trace], options: &WhatIfOptions) -> Result<WhatIf, AnalyzeError> {
     let has_progress = options.progress.is_some();
     let columns = columns(false, has_progress);
     let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;
@@ -94,7 +94,7 @@ pub fn whatif(traces: &[Trace], options: &Options) -> Result<WhatIf, AnalyzeErro
         let (replay, found) = of_input(input, options)?;
         let trace = (inputs.len() > 1).then(|| input.label.clone());
         replays.push(ReplayInfo { trace: trace.clone(), ..replay });
-        rows.extend(found.into_iter().map(|row| Row { trace: trace.clone(), ..row }));
+        rows.extend(found.into_iter().map(|row| WhatIfRow { trace: trace.clone(), ..row }));
     }
     if let Some(sort) = sort {
         rows.sort_by(|a, b| sort.compare(a, b));
@@ -104,7 +104,10 @@ pub fn whatif(traces: &[Trace], options: &Options) -> Result<WhatIf, AnalyzeErro
     Ok(WhatIf { traces: inputs.len(), replays, rows, rows_total, has_progress, trust })
 }
 
-fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row>), AnalyzeError> {
+fn of_input(
+    input: &Input<'_>,
+    options: &WhatIfOptions,
+) -> Result<(ReplayInfo, Vec<WhatIfRow>), AnalyzeError> {
     let (program, stretch) = whatif::read(input, options.events.min(MOST_EVENTS), options.idle_open)?;
     let all: Vec<usize> = (0..program.locks.len()).collect();
     let progress_sites = match &options.progress {
@@ -125,7 +128,7 @@ fn of_input(input: &Input<'_>, options: &Options) -> Result<(ReplayInfo, Vec<Row
         let prediction = baseline.predict(&changes, &locks);
         let ids = locks.iter().map(|lock| program.locks[*lock].lock);
         let names = ids.map(|id| (input.names.lock_label(id), id.0)).collect();
-        Row::new(words.join(" "), &prediction, names, (options.anyway, options.progress.is_some()))
+        WhatIfRow::new(words.join(" "), &prediction, names, (options.anyway, options.progress.is_some()))
     };
     Ok((info, options.alternatives.iter().zip(resolved).map(row).collect()))
 }
@@ -135,13 +138,13 @@ pub fn predict_each<'a>(
     input: &Input<'_>,
     events: u64,
     changes: impl Iterator<Item = &'a Change>,
-) -> Result<Vec<Result<Row, AnalyzeError>>, AnalyzeError> {
+) -> Result<Vec<Result<WhatIfRow, AnalyzeError>>, AnalyzeError> {
     let program = whatif::read_middle(input, events)?;
     let baseline = Baseline::new(&program, &[]);
     let row = |change: &Change| {
         let (changes, locks) = changes::resolve(std::slice::from_ref(change), input, &program)?;
         let prediction = baseline.predict(&changes, &locks);
-        Ok(Row::new(change.to_string(), &prediction, Vec::new(), (false, false)))
+        Ok(WhatIfRow::new(change.to_string(), &prediction, Vec::new(), (false, false)))
     };
     Ok(changes.map(row).collect())
 }
@@ -154,13 +157,13 @@ impl WhatIf {
 }
 
 impl Table for WhatIf {
-    rows_and_trust!(Row);
+    rows_and_trust!(WhatIfRow);
 
-    fn columns(&self) -> Vec<Column<Row>> {
+    fn columns(&self) -> Vec<Column<WhatIfRow>> {
         columns(self.traces > 1, self.has_progress)
     }
 
-    fn below(&self, row: &Row) -> Vec<String> {
+    fn below(&self, row: &WhatIfRow) -> Vec<String> {
         let what = if row.run_ns.is_some() { "means nothing" } else { "no prediction" };
         let advice = if row.run_ns.is_some() { "" } else { "; --anyway shows the numbers" };
         row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}")).collect()
@@ -172,7 +175,7 @@ impl Table for WhatIf {
 
     fn write_rows(
         &self,
-        columns: &[Column<Row>],
+        columns: &[Column<WhatIfRow>],
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {

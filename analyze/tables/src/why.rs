@@ -36,12 +36,12 @@ mod usage;
 mod verdicts;
 
 pub use facts::WaitParts;
-pub use lock::{Lock, Row};
-pub use parts::Parts;
+pub use lock::{JudgedLock, VerdictRow};
+pub use parts::PartsByLock;
 pub use predictions::Prediction;
 pub use verdicts::{Finding, Verdict};
 
-use facts::Used;
+use facts::UsedLock;
 use herds::Herds;
 use usage::Usage;
 
@@ -52,7 +52,7 @@ const FRAMES: usize = 4;
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct WhyOptions {
     /// The number of locks; `None` is all.
     pub limit: Option<usize>,
     /// The waits to judge.
@@ -68,7 +68,7 @@ pub struct Why {
     #[serde(skip)]
     pub traces: usize,
     /// The locks that were waited for longest, deadlocked ones first.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<JudgedLock>,
     /// The number of locks before the limit.
     pub locks_total: usize,
     /// Whether any lock was recorded, selected or not.
@@ -89,17 +89,17 @@ pub struct Why {
 /// # Errors
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
-pub fn why(traces: &[Trace], options: &Options) -> Result<Why, AnalyzeError> {
+pub fn why(traces: &[Trace], options: &WhyOptions) -> Result<Why, AnalyzeError> {
     let inputs = Input::open_all(traces, FRAMES, &options.filter)?;
     of_inputs(&inputs, options, readers())
 }
 
 /// Judges with this number of readers, which changes nothing.
-pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Result<Why, AnalyzeError> {
+pub fn of_inputs(inputs: &[Input<'_>], options: &WhyOptions, readers: usize) -> Result<Why, AnalyzeError> {
     let mut gathered = gather(inputs, options);
     for (at, input) in inputs.iter().enumerate() {
         let how = (readers, options.allow_loss);
-        let followed = beside::follow((inputs, at), how, &mut gathered, |_| Parts::new(&input.names))?;
+        let followed = beside::follow((inputs, at), how, &mut gathered, |_| PartsByLock::new(&input.names))?;
         gathered.add_parts(at, followed.receiver);
     }
     gathered.finish(true)
@@ -108,15 +108,15 @@ pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Res
 /// Gathers the use of all locks, and the parts of the waits for them.
 pub struct Gathered<'a> {
     inputs: &'a [Input<'a>],
-    options: &'a Options,
-    used: Vec<Used>,
+    options: &'a WhyOptions,
+    used: Vec<UsedLock>,
     trusts: Vec<Trust>,
     /// By input.
-    parts: Vec<Parts<'a>>,
+    parts: Vec<PartsByLock<'a>>,
 }
 
 /// Gathers the use of all locks, from which those that are judged are chosen.
-pub fn gather<'a>(inputs: &'a [Input<'a>], options: &'a Options) -> Gathered<'a> {
+pub fn gather<'a>(inputs: &'a [Input<'a>], options: &'a WhyOptions) -> Gathered<'a> {
     Gathered { inputs, options, used: Vec::new(), trusts: Vec::new(), parts: Vec::new() }
 }
 
@@ -138,7 +138,7 @@ impl<'a> Gather for Gathered<'a> {
         let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
             let is_deadlocked = deadlocked.contains(&lock);
-            Used { input: at, lock, of_lock, herds: Herds::default(), is_deadlocked, end_ns }
+            UsedLock { input: at, lock, of_lock, herds: Herds::default(), is_deadlocked, end_ns }
         }));
         self.trusts.push(trust);
         Ok(())
@@ -147,7 +147,7 @@ impl<'a> Gather for Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     /// Adds the parts of the waits of the next input, whose locks are added.
-    pub fn add_parts(&mut self, at: usize, mut parts: Parts<'a>) {
+    pub fn add_parts(&mut self, at: usize, mut parts: PartsByLock<'a>) {
         let mut herds = parts.herds();
         for used in self.used.iter_mut().filter(|used| used.input == at) {
             used.herds = herds.remove(&used.lock).unwrap_or_default();
@@ -170,7 +170,7 @@ impl<'a> Gathered<'a> {
             has_off_cpu |= input.has_off_cpu()?;
             let is_covered = input.has_holder_states()?;
             let trace = (inputs.len() > 1).then(|| input.label.clone());
-            let mut locks: Vec<(usize, Lock)> = of_input()
+            let mut locks: Vec<(usize, JudgedLock)> = of_input()
                 .map(|(rank, used)| {
                     (rank, used.judge(input, parts[at].of_lock(used.lock), is_covered, trace.clone()))
                 })
@@ -216,8 +216,8 @@ fn deadlocked(
 }
 
 /// Declares the columns of formats that have rows; rows of several traces have their trace.
-pub fn columns(several: bool) -> Vec<Column<Row>> {
-    type Of = Column<Row>;
+pub fn columns(several: bool) -> Vec<Column<VerdictRow>> {
+    type Of = Column<VerdictRow>;
     let mut columns = vec![
         Of::text("verdict", |row| row.finding.verdict.as_str().into(), "The verdict."),
         Of::text(
@@ -241,22 +241,22 @@ pub fn columns(several: bool) -> Vec<Column<Row>> {
         Of::name("lock", |row| row.lock.as_str().into()),
         Of::count("lock_id", |row| i64::from(row.lock_id), "").identity(),
     ];
-    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns.extend(trace_column(several, |row: &VerdictRow| row.trace.as_deref()));
     columns
 }
 
 impl Table for Why {
-    type Row = Row;
+    type Row = VerdictRow;
 
-    fn columns(&self) -> Vec<Column<Row>> {
+    fn columns(&self) -> Vec<Column<VerdictRow>> {
         columns(self.traces > 1)
     }
 
-    fn rows(&self) -> impl Iterator<Item = impl Borrow<Row>> {
-        self.locks.iter().flat_map(Lock::rows)
+    fn rows(&self) -> impl Iterator<Item = impl Borrow<VerdictRow>> {
+        self.locks.iter().flat_map(JudgedLock::rows)
     }
 
-    fn retain(&mut self, keep: &dyn Fn(&Row) -> bool, limit: Option<usize>) {
+    fn retain(&mut self, keep: &dyn Fn(&VerdictRow) -> bool, limit: Option<usize>) {
         table::retain_first(
             &mut self.locks,
             &mut self.locks_total,
@@ -294,7 +294,7 @@ impl Table for Why {
 
     fn write_rows(
         &self,
-        columns: &[Column<Row>],
+        columns: &[Column<VerdictRow>],
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
@@ -307,7 +307,7 @@ impl Table for Why {
             }
             lock.write(page.style, out)?;
         }
-        let quiet = |lock: &Lock| {
+        let quiet = |lock: &JudgedLock| {
             lock.findings.iter().find(|finding| finding.said && finding.verdict == Verdict::Quiet).cloned()
         };
         let quiet: Option<Vec<Finding>> = self.locks.iter().map(quiet).collect();

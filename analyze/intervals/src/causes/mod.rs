@@ -39,4 +39,4 @@ pub use choice::{Followed, of_all_waits, of_waits};
 #[cfg(test)]
 use pass::Pass;
 pub use pass::PassStats;
-pub use state::Part as StatePart;
+pub use state::StatePart;

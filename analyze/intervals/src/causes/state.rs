@@ -6,13 +6,13 @@ use crate::items::{Detail, State};
 
 /// A part of the time between two rows of a task.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct StatePart {
     pub until_ns: i64,
     pub state: State,
     pub(super) detail: Detail,
 }
 
-impl Part {
+impl StatePart {
     const EMPTY: Self = Self::new(i64::MIN, State::Unknown, Detail::None);
 
     const fn new(until_ns: i64, state: State, detail: Detail) -> Self {

@@ -5,7 +5,7 @@
 
 use trace_format::{EventRow, LockId, StackId, TaskId};
 
-use super::state::Part;
+use super::state::StatePart;
 use crate::{
     items::{Caused, Detail, Item, Payer, Sink, State},
     numbers::Numbered,
@@ -97,7 +97,7 @@ impl Task {
     }
 
     /// Splits the steps by part and forgets them.
-    fn settle(&mut self, parts: &[Part; 3], receiver: &mut impl Sink) {
+    fn settle(&mut self, parts: &[StatePart; 3], receiver: &mut impl Sink) {
         let [steps, direct] = &mut self.steps;
         settle(steps, parts, |caused| receiver.push(Item::Caused(caused)));
         settle(direct, parts, |caused| receiver.push(Item::Direct(caused)));
@@ -150,9 +150,9 @@ impl Tasks {
         let task = self.get(task);
         if task.steps.iter().any(|steps| !steps.is_empty()) {
             let parts = match task.waiting() {
-                Some((state, detail)) => Part::whole(i64::MAX, state, detail),
-                None if task.age == age => Part::between(task.last_row_ns, row, is_covered),
-                None => Part::whole(i64::MAX, State::Unknown, Detail::None),
+                Some((state, detail)) => StatePart::whole(i64::MAX, state, detail),
+                None if task.age == age => StatePart::between(task.last_row_ns, row, is_covered),
+                None => StatePart::whole(i64::MAX, State::Unknown, Detail::None),
             };
             task.settle(&parts, receiver);
         }
@@ -171,12 +171,12 @@ impl Tasks {
     fn settle_unknown(&mut self, task: TaskIndex, receiver: &mut impl Sink) {
         let task = self.get(task);
         let (state, detail) = task.waiting().unwrap_or_default();
-        task.settle(&Part::whole(i64::MAX, state, detail), receiver);
+        task.settle(&StatePart::whole(i64::MAX, state, detail), receiver);
     }
 }
 
 /// Splits steps by part, and forgets them. Steps of one payer follow each other, so their times are added up before they leave.
-fn settle(steps: &mut Vec<Step>, parts: &[Part; 3], mut send: impl FnMut(&Caused)) {
+fn settle(steps: &mut Vec<Step>, parts: &[StatePart; 3], mut send: impl FnMut(&Caused)) {
     let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
     for of_payer in steps.chunk_by(is_same) {
         let Step { lock, payer, depth, .. } = of_payer[0];

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The forward pass notes for each task at each of its rows what the task held, and where a path that arrives there goes on. The walk sends
-//! the [`Step`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/causes.md` has the definitions.
+//! the [`PathStep`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/causes.md` has the definitions.
 
 mod forward;
 mod links;
@@ -26,6 +26,6 @@ mod walk;
 
 pub use read::{Seen, walk};
 pub use rows::settle;
-pub use step::{Held, Part, Path, Root, Step};
+pub use step::{Held, Path, PathPart, PathStep, Root};
 #[cfg(test)]
 use {crate::context::Context, forward::Forward};

@@ -21,17 +21,17 @@ pub struct Held {
 
 /// A part of a path. It begins where the step before it, which is the later one, ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct PathStep<'a> {
     /// The task that the path leads through.
     pub task: TaskId,
     pub from_ns: i64,
     pub to_ns: i64,
-    pub part: Part<'a>,
+    pub part: PathPart<'a>,
 }
 
 /// The content of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum PathPart<'a> {
     /// The task waits for nothing. It holds these locks, in the order in which it acquired them.
     Task { held: &'a [Held], state: State },
     /// The task gets a lock that another task released. The path goes on there.
@@ -49,7 +49,7 @@ pub enum Part<'a> {
 /// Receives the steps of paths.
 pub trait Path {
     /// A step of the path of the root with this index. The steps of a root come from its end to its start, without holes, and none is empty.
-    fn step(&mut self, root: usize, step: &Step<'_>);
+    fn step(&mut self, root: usize, step: &PathStep<'_>);
 
     /// The path went on at the task that released a lock, maybe without any time in between.
     fn jump(&mut self, root: usize, lock: LockId) {

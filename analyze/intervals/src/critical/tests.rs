@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use trace_format::{Event, LockId, LockRow, RunInfo, TaskId, run_info::Covers};
 
-use super::{Context, Forward, Part, Path, Root, Step, model::Label, settle, walk::walk_back};
+use super::{Context, Forward, Path, PathPart, PathStep, Root, model::Label, settle, walk::walk_back};
 use crate::{context::TaskStart, engine::Rules, testing::Parts};
 
 /// The steps of one path, the latest first, and its jumps.
@@ -17,7 +17,7 @@ pub(super) struct Found {
 }
 
 impl Path for Found {
-    fn step(&mut self, root: usize, step: &Step<'_>) {
+    fn step(&mut self, root: usize, step: &PathStep<'_>) {
         assert_eq!(root, 0);
         assert!(step.from_ns < step.to_ns, "{step:?} is empty");
         assert!(
@@ -25,12 +25,12 @@ impl Path for Found {
             "a hole before {step:?}"
         );
         let label = match step.part {
-            Part::Task { held, state } => Label::Task(held.iter().map(|held| held.lock).collect(), state),
-            Part::Handoff(lock) => Label::Handoff(lock),
-            Part::WakeUp(lock) => Label::WakeUp(lock),
-            Part::Waiting { lock, is_idle } => Label::Waiting(lock, is_idle),
-            Part::Before => Label::Before,
-            Part::Lost => Label::Lost,
+            PathPart::Task { held, state } => Label::Task(held.iter().map(|held| held.lock).collect(), state),
+            PathPart::Handoff(lock) => Label::Handoff(lock),
+            PathPart::WakeUp(lock) => Label::WakeUp(lock),
+            PathPart::Waiting { lock, is_idle } => Label::Waiting(lock, is_idle),
+            PathPart::Before => Label::Before,
+            PathPart::Lost => Label::Lost,
         };
         self.steps.push((step.task, step.from_ns, step.to_ns, label));
     }

@@ -5,7 +5,7 @@ use trace_format::TaskId;
 use super::{
     forward::Forward,
     notes::{Content, Cursor, Link, LinkKind, Note, Place, TaskIndex},
-    step::{Held, Part, Path, Root, Step},
+    step::{Held, Path, PathPart, PathStep, Root},
     tasks::Task,
 };
 use crate::items::State;
@@ -41,7 +41,7 @@ struct Walker {
     came_ns: Option<i64>,
 }
 
-const ALONE: Part<'_> = Part::Task { held: &[], state: State::Running };
+const ALONE: PathPart<'_> = PathPart::Task { held: &[], state: State::Running };
 
 impl<P: Path> Walk<'_, P> {
     fn root(&mut self, index: usize, root: &Root) {
@@ -54,7 +54,7 @@ impl<P: Path> Walk<'_, P> {
         let open = if to_ns >= self.forward.last_ns { self.forward.open_wait(task) } else { None };
         match open {
             Some((since, lock, is_idle)) => {
-                walker.advance(since.ns, Part::Waiting { lock, is_idle }, &mut self.path);
+                walker.advance(since.ns, PathPart::Waiting { lock, is_idle }, &mut self.path);
                 self.go_to(&mut walker, since.cursor);
             }
             None => self.come_to(&mut walker, task),
@@ -109,9 +109,9 @@ impl<P: Path> Walk<'_, P> {
                 if let Some(started) = (self.forward.context.start)(walker.task) {
                     walker.advance(started.ns, ALONE, &mut self.path);
                 }
-                walker.advance(walker.from_ns, Part::Before, &mut self.path);
+                walker.advance(walker.from_ns, PathPart::Before, &mut self.path);
             }
-            _ => walker.advance(walker.from_ns, Part::Lost, &mut self.path),
+            _ => walker.advance(walker.from_ns, PathPart::Lost, &mut self.path),
         }
     }
 
@@ -144,15 +144,15 @@ impl<P: Path> Walk<'_, P> {
         let Self { path, held, .. } = self;
         let part = match note.content {
             // A wait whose end the path did not meet lasted until now.
-            Content::Wait { lock, is_idle } => Part::Waiting { lock, is_idle },
-            _ => Part::Task { held, state: State::Running },
+            Content::Wait { lock, is_idle } => PathPart::Waiting { lock, is_idle },
+            _ => PathPart::Task { held, state: State::Running },
         };
         walker.advance(note.ns, part, path);
         match note.content {
             Content::Linked(link) if walker.at_ns > walker.from_ns => match link {
                 Link::OffCpu { state, left_ns, woken_ns } => {
-                    walker.advance(woken_ns.max(left_ns), Part::Task { held, state: State::Ready }, path);
-                    walker.advance(left_ns, Part::Task { held, state }, path);
+                    walker.advance(woken_ns.max(left_ns), PathPart::Task { held, state: State::Ready }, path);
+                    walker.advance(left_ns, PathPart::Task { held, state }, path);
                     note.change.undo(held);
                     self.go_on(walker);
                 }
@@ -160,11 +160,11 @@ impl<P: Path> Walk<'_, P> {
                     let part = match kind {
                         LinkKind::Handoff => {
                             path.jump(walker.root, lock);
-                            Part::Handoff(lock)
+                            PathPart::Handoff(lock)
                         }
-                        LinkKind::WakeUp => Part::WakeUp(lock),
-                        LinkKind::Waiting => Part::Waiting { lock, is_idle },
-                        LinkKind::Ready => Part::Task { held, state: State::Ready },
+                        LinkKind::WakeUp => PathPart::WakeUp(lock),
+                        LinkKind::Waiting => PathPart::Waiting { lock, is_idle },
+                        LinkKind::Ready => PathPart::Task { held, state: State::Ready },
                     };
                     walker.advance(ns, part, path);
                     self.go_to(walker, cursor);
@@ -177,10 +177,10 @@ impl<P: Path> Walk<'_, P> {
 
 impl Walker {
     /// Goes back in time. The time on the way is this part.
-    fn advance(&mut self, to_ns: i64, part: Part<'_>, path: &mut impl Path) {
+    fn advance(&mut self, to_ns: i64, part: PathPart<'_>, path: &mut impl Path) {
         let from_ns = to_ns.max(self.from_ns);
         if from_ns < self.at_ns {
-            path.step(self.root, &Step { task: self.task, from_ns, to_ns: self.at_ns, part });
+            path.step(self.root, &PathStep { task: self.task, from_ns, to_ns: self.at_ns, part });
             self.at_ns = from_ns;
         }
     }

@@ -30,5 +30,5 @@ pub use node::By;
 #[cfg(test)]
 use node::Node;
 pub use node::Nodes;
-pub use search::{Cycle, Found, Step, search};
+pub use search::{Cycle, CycleStep, FoundCycles, search};
 pub use verdict::{CycleCounts, Verdict};

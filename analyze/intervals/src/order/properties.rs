@@ -15,7 +15,7 @@ use trace_format::{
 };
 
 use super::{
-    Collector, Found, Lifetimes, Nodes, Verdict,
+    Collector, FoundCycles, Lifetimes, Nodes, Verdict,
     model::{self, Signature},
     node::By,
     programs::{KINDS, Move, Program, TASKS, moves, program, with_loss},
@@ -50,7 +50,7 @@ fn tasks(lifetimes: &[(Option<i64>, Option<i64>)]) -> Vec<TaskRow> {
 
 const FOREVER: [(Option<i64>, Option<i64>); TASKS as usize] = [(None, None); TASKS as usize];
 
-fn found(events: &[Event], locks: &[LockRow], tasks: &[TaskRow]) -> Found {
+fn found(events: &[Event], locks: &[LockRow], tasks: &[TaskRow]) -> FoundCycles {
     let names = Names::of_rows(locks.to_vec(), &stacks());
     let rules = Arc::new(Rules::new(&RunInfo::default(), locks));
     let nodes = Nodes::new(By::Lock, &names, &rules);
@@ -60,7 +60,7 @@ fn found(events: &[Event], locks: &[LockRow], tasks: &[TaskRow]) -> Found {
 }
 
 /// Returns the verdict on each cycle.
-fn verdicts(found: &Found, names: &Names) -> BTreeMap<Signature, Verdict> {
+fn verdicts(found: &FoundCycles, names: &Names) -> BTreeMap<Signature, Verdict> {
     let taking = |of: super::Acquisition| {
         let site = names.point_of_number(of.site).function.clone().unwrap_or_default();
         (of.node.lock(), of.mode, site.trim_start_matches("site").parse().unwrap())
@@ -150,7 +150,7 @@ proptest! {
             }
         }
         let found = found(&program.events, &locks(&KINDS), &tasks(&FOREVER));
-        prop_assert_eq!(found, Found::default());
+        prop_assert_eq!(found, FoundCycles::default());
     }
 
     #[test]

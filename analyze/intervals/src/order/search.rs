@@ -24,7 +24,7 @@ const MAX_STEPS: u64 = 20_000_000;
 
 /// One order of two locks in a cycle: the wanted lock of a step is the held one of the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct CycleStep {
     pub held: Acquisition,
     pub wanted: Acquisition,
     /// The stacks of the first time.
@@ -40,14 +40,14 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
     pub verdict: Verdict,
-    pub steps: Vec<Step>,
+    pub steps: Vec<CycleStep>,
     /// Whether tasks were in this deadlock when the trace ended.
     pub has_deadlocked: bool,
 }
 
 /// The cycles of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundCycles {
     /// The shortest first.
     pub cycles: Vec<Cycle>,
     pub counts: CycleCounts,
@@ -56,7 +56,7 @@ pub struct Found {
 }
 
 /// Returns the cycles of at most `length` locks.
-pub fn search(collected: &Collected, nodes: &Nodes<'_>, lifetimes: &Lifetimes, length: usize) -> Found {
+pub fn search(collected: &Collected, nodes: &Nodes<'_>, lifetimes: &Lifetimes, length: usize) -> FoundCycles {
     let dependencies = &collected.dependencies;
     let edges = cyclic_edges(dependencies, nodes);
     let judge = Judge { dependencies, edges: &edges, properties: nodes, lifetimes };
@@ -84,7 +84,7 @@ struct Search<'a> {
     before: FxHashMap<Node, Vec<Node>>,
     steps_left: u64,
     others: usize,
-    found: Found,
+    found: FoundCycles,
 }
 
 impl<'a> Search<'a> {
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
                 before.push(held);
             }
         }
-        let (steps_left, others, found) = (MAX_STEPS, 0, Found::default());
+        let (steps_left, others, found) = (MAX_STEPS, 0, FoundCycles::default());
         Self { judge, deadlocks, nodes, from, before, steps_left, others, found }
     }
 
@@ -185,13 +185,13 @@ impl<'a> Search<'a> {
             }
             self.others += 1;
         }
-        let steps: Vec<Step> = path.iter().map(|edge| self.step(&self.judge.edges[*edge])).collect();
+        let steps: Vec<CycleStep> = path.iter().map(|edge| self.step(&self.judge.edges[*edge])).collect();
         let has_deadlocked = verdict.is_inversion()
             && self.deadlocks.iter().any(|deadlock| self.is_deadlock(&steps, deadlock));
         self.found.cycles.push(Cycle { verdict, steps, has_deadlocked });
     }
 
-    fn step(&self, edge: &Edge) -> Step {
+    fn step(&self, edge: &Edge) -> CycleStep {
         let (mut count, mut tasks) = (0, Vec::new());
         let (mut held_stack, mut wanted_stack) = (None, None);
         for (id, at) in &edge.variants {
@@ -203,19 +203,20 @@ impl<'a> Search<'a> {
         }
         tasks.sort_unstable();
         tasks.dedup();
-        Step { held: edge.held, wanted: edge.wanted, held_stack, wanted_stack, count, tasks }
+        CycleStep { held: edge.held, wanted: edge.wanted, held_stack, wanted_stack, count, tasks }
     }
 
     /// Returns whether the members of a deadlock hold and want these locks, taken at these sites.
-    fn is_deadlock(&self, steps: &[Step], deadlock: &Deadlock) -> bool {
+    fn is_deadlock(&self, steps: &[CycleStep], deadlock: &Deadlock) -> bool {
         let is = |acquisition: Acquisition, lock: LockId, stack: Option<StackId>| {
             let node = acquisition.node;
             let is_node = node == Node::Lock(lock) || node == self.judge.properties.of(lock);
             is_node && acquisition.site == self.judge.properties.site(lock, stack)
         };
         let has_step = |Member { has, wants }: &Member| {
-            let is_it =
-                |step: &&Step| is(step.held, has.lock, has.stack) && is(step.wanted, wants.lock, wants.stack);
+            let is_it = |step: &&CycleStep| {
+                is(step.held, has.lock, has.stack) && is(step.wanted, wants.lock, wants.stack)
+            };
             steps.iter().any(|step| is_it(&step))
         };
         steps.len() == deadlock.members.len() && deadlock.members.iter().all(has_step)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Collector, CycleCounts, Found, Lifetimes, Node, Nodes, Step, node::By, search};
+use super::{Collector, CycleCounts, CycleStep, FoundCycles, Lifetimes, Node, Nodes, node::By, search};
 use crate::{engine::Rules, input::names::Names, testing::Parts};
 
 /// The cycles of a history, in words.
@@ -10,7 +10,7 @@ struct Result {
     /// `inversion: x p.c:1 -> y p.c:2, y q.c:1 -> x q.c:2`.
     cycles: Vec<String>,
     counts: CycleCounts,
-    found: Found,
+    found: FoundCycles,
 }
 
 fn of_parts(parts: &Parts, by: By, length: usize) -> Result {
@@ -24,7 +24,7 @@ fn of_parts(parts: &Parts, by: By, length: usize) -> Result {
         Node::Lock(lock) => parts.locks[lock.0 as usize].name.clone().unwrap_or_else(|| lock.to_string()),
         Node::Class(_) => node.label(&names),
     };
-    let step = |Step { held, wanted, .. }: &Step| {
+    let step = |CycleStep { held, wanted, .. }: &CycleStep| {
         let [held_at, wanted_at] = [held, wanted].map(|of| names.point_of_number(of.site).place());
         format!("{} {held_at} -> {} {wanted_at}", node(held.node), node(wanted.node))
     };

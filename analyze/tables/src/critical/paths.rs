@@ -3,9 +3,9 @@
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
-use super::totals::Parts;
+use super::totals::PathParts;
 use intervals::{
-    critical::{Part, Path, Step},
+    critical::{Path, PathPart, PathStep},
     items::State,
 };
 
@@ -14,7 +14,7 @@ use intervals::{
 pub(super) struct PathSums {
     /// By group of roots and lock.
     pub(super) by_lock: FxHashMap<(usize, LockId), LockSums>,
-    pub(super) parts: Parts,
+    pub(super) parts: PathParts,
     /// The group of each root, if they are spans.
     groups: Vec<usize>,
     /// Of spans: `path_ns` by root and lock.
@@ -72,13 +72,13 @@ impl PathSums {
 }
 
 impl Path for PathSums {
-    fn step(&mut self, root: usize, step: &Step<'_>) {
+    fn step(&mut self, root: usize, step: &PathStep<'_>) {
         let ns = step.to_ns - step.from_ns;
         let Self { by_lock, parts, groups, by_span } = self;
         let group = groups.get(root).copied();
         let of = |lock| (group.unwrap_or_default(), lock);
         let part = match step.part {
-            Part::Task { held: [others @ .., last], .. } => {
+            PathPart::Task { held: [others @ .., last], .. } => {
                 if group.is_some() {
                     *by_span.entry((root, last.lock)).or_default() += ns;
                 }
@@ -94,20 +94,20 @@ impl Path for PathSums {
                 }
                 &mut parts.in_locks_ns
             }
-            Part::Task { held: [], state } => match state {
+            PathPart::Task { held: [], state } => match state {
                 State::Preempted | State::Ready => &mut parts.off_cpu_ns,
                 State::Asleep | State::Uninterruptible | State::Stopped => &mut parts.asleep_ns,
                 State::Lock | State::Idle | State::Running | State::Unknown => &mut parts.no_lock_ns,
             },
-            Part::Handoff(lock) => {
+            PathPart::Handoff(lock) => {
                 by_lock.entry(of(lock)).or_default().handoff_ns += ns;
                 &mut parts.handoff_ns
             }
-            Part::WakeUp(_) => &mut parts.wake_up_ns,
-            Part::Waiting { is_idle: false, .. } => &mut parts.waiting_ns,
-            Part::Waiting { is_idle: true, .. } => &mut parts.idle_ns,
-            Part::Before => &mut parts.before_ns,
-            Part::Lost => &mut parts.lost_ns,
+            PathPart::WakeUp(_) => &mut parts.wake_up_ns,
+            PathPart::Waiting { is_idle: false, .. } => &mut parts.waiting_ns,
+            PathPart::Waiting { is_idle: true, .. } => &mut parts.idle_ns,
+            PathPart::Before => &mut parts.before_ns,
+            PathPart::Lost => &mut parts.lost_ns,
         };
         *part += ns;
     }

@@ -5,13 +5,13 @@ use crate::testing;
 use crate::testing::V4;
 use output::Format;
 
-fn options(task: &str, to_ns: i64) -> Options {
+fn options(task: &str, to_ns: i64) -> CriticalOptions {
     let Ok(task) = task.parse();
     let filter = Filter { task: Some(task), to_ns: Some(to_ns), ..Filter::default() };
-    Options { filter, ..Options::default() }
+    CriticalOptions { filter, ..CriticalOptions::default() }
 }
 
-fn of(text: &str, options: &Options) -> CriticalPath {
+fn of(text: &str, options: &CriticalOptions) -> CriticalPath {
     let test = testing::trace(text);
     critical(std::slice::from_ref(&test.trace), options).unwrap()
 }
@@ -19,7 +19,7 @@ fn of(text: &str, options: &Options) -> CriticalPath {
 /// Returns path, held, hand-off, at most, jumps, waited and rank of each row.
 fn figures(path: &CriticalPath) -> Vec<(&str, [i64; 7])> {
     let columns = ["path_ns", "held_ns", "handoff_ns", "at_most_ns", "jumps", "waited_ns", "rank"];
-    let figures = |row: &Row| columns.map(|column| row.get(column).unwrap_or(0));
+    let figures = |row: &CriticalRow| columns.map(|column| row.get(column).unwrap_or(0));
     path.rows.iter().map(|row| (row.name.as_str(), figures(row))).collect()
 }
 
@@ -31,7 +31,7 @@ fn v4_shows_what_is_on_the_path_beside_what_was_waited_for() {
         ("#1 a (pthread_mutex)", [0, 0, 0, 0, 0, 162, 1]),
     ];
     assert_eq!(figures(&path), expected);
-    let parts = Parts { in_locks_ns: 78, handoff_ns: 2, no_lock_ns: 40, ..Parts::default() };
+    let parts = PathParts { in_locks_ns: 78, handoff_ns: 2, no_lock_ns: 40, ..PathParts::default() };
     assert_eq!((path.totals.path_ns, path.totals.parts), (120, parts));
     assert_eq!(path.totals.tasks, ["R (tid 103, pid 100)"]);
     let text = testing::written(&path, Format::Text, TextStyle::default());
@@ -74,7 +74,7 @@ fn the_path_is_the_same_however_the_rows_are_grouped_and_in_several_traces() {
 #[test]
 fn by_default_the_path_is_that_of_the_first_thread_that_lived_longest() {
     let text = format!("task W tid=100 pid=99\ntask R pid=100 tid=100\ntask A pid=100 tid=101 start=0\n{V4}");
-    let path = of(&text, &Options::default());
+    let path = of(&text, &CriticalOptions::default());
     assert_eq!(path.totals.tasks, ["R (pid 100)"]);
     assert_eq!(path.totals.path_ns, 130, "from the first row to the last");
 }
@@ -101,10 +101,10 @@ fn a_task_that_is_not_there_or_not_then_has_no_path() {
 fn spans_have_the_sums_of_their_paths_and_percentiles_by_name() {
     let spans: Spans =
         "tid,begin_ns,end_ns,name\n103,0,120,r\n103,62,80,r\n101,0,60,a\n999,0,1,x".parse().unwrap();
-    let options = Options { spans: Some(spans), ..Options::default() };
+    let options = CriticalOptions { spans: Some(spans), ..CriticalOptions::default() };
     let path = of(V4, &options);
     let columns = ["path_ns", "at_most_ns", "jumps", "spans", "p50_ns", "p99_ns"];
-    let figures = |row: &Row| (row.key.span.clone().unwrap(), columns.map(|column| row[column]));
+    let figures = |row: &CriticalRow| (row.key.span.clone().unwrap(), columns.map(|column| row[column]));
     let expected = [("r".to_owned(), [96, 98, 1, 2, 18, 78]), ("a".to_owned(), [60, 60, 0, 1, 60, 60])];
     assert_eq!(path.rows.iter().map(figures).collect::<Vec<_>>(), expected);
     assert_eq!((path.totals.path_ns, path.totals.spans, path.totals.spans_left_out), (198, Some(3), 1));

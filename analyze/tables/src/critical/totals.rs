@@ -14,7 +14,7 @@ use output::{layout::TextStyle, units};
 sums! {
     /// The length of a path by kind of step, in ns.
     #[derive(PartialEq, Eq, Serialize)]
-    pub struct Parts {
+    pub struct PathParts {
         /// The task on the path holds a lock.
         in_locks_ns: Sum,
         /// A lock was released, and the task that waited for it does not run yet.
@@ -40,7 +40,7 @@ sums! {
 
 /// The sum of the paths of all traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct PathTotals {
     /// The task, and in each trace: its name, safe to print.
     pub tasks: Vec<String>,
     /// The number of spans, if there is a path for each.
@@ -51,12 +51,12 @@ pub struct Totals {
     pub path_ns: i64,
     /// The parts.
     #[serde(flatten)]
-    pub parts: Parts,
+    pub parts: PathParts,
     /// Whether off-CPU times were recorded in every trace.
     pub has_states: bool,
 }
 
-impl Totals {
+impl PathTotals {
     pub(super) fn new() -> Self {
         Self { has_states: true, ..Self::default() }
     }
@@ -76,7 +76,7 @@ impl Totals {
     }
 
     /// Adds the parts of the paths of a trace.
-    pub(super) fn add(&mut self, parts: &Parts, has_states: bool) {
+    pub(super) fn add(&mut self, parts: &PathParts, has_states: bool) {
         self.has_states &= has_states;
         self.parts.merge(parts);
     }
@@ -116,7 +116,7 @@ impl Totals {
     }
 }
 
-impl Parts {
+impl PathParts {
     /// Returns the parts, with the words for each.
     fn all(&self) -> [(i64, &'static str); 10] {
         [

@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        diff::{Change, Diff, Metric, Options, Resampling, diff_hosts},
+        diff::{Change, Diff, DiffOptions, Metric, Resampling, diff_hosts},
         testing::written,
     };
     use output::Format::Text;
@@ -221,7 +221,7 @@ mod tests {
         let (of_base, of_new) = (hosts("1", 1, 20), hosts("2", 3, 30));
         let (_base, base) = file(&of_base);
         let (_new, new) = file(&of_new);
-        let diff = diff_hosts(&base, &new, &Options::default()).unwrap();
+        let diff = diff_hosts(&base, &new, &DiffOptions::default()).unwrap();
         assert_eq!((diff.recordings, diff.resampling), ([20, 30], Resampling::Hosts));
         assert_eq!(diff.rows[0].name, "hot");
         for (rows, lock, of_side) in [
@@ -259,7 +259,7 @@ mod tests {
             rows.push(("1", format!("web-{host}"), None, 0, None));
         }
         let ((_base, base), (_new, new)) = (file(&all), file(&rows));
-        let diff = diff_hosts(&base, &new, &Options::default()).unwrap();
+        let diff = diff_hosts(&base, &new, &DiffOptions::default()).unwrap();
         let (total, wait) = (change(&diff, "hot", Metric::Total), change(&diff, "hot", Metric::WaitTotal));
         assert_eq!((total.base, diff.recordings), (total.new, [6, 12]));
         assert!((wait.base.unwrap() / wait.new.unwrap() - 2.0).abs() < 1e-9, "{wait:?}");
@@ -269,7 +269,7 @@ mod tests {
     fn files_of_anything_else_are_refused_with_the_reason() {
         let (_valid, valid) = file(&hosts("1", 1, 5));
         let refused = |path: &Path, words: &str| {
-            let error = diff_hosts(&valid, path, &Options::default()).unwrap_err().to_string();
+            let error = diff_hosts(&valid, path, &DiffOptions::default()).unwrap_err().to_string();
             assert!(error.contains(words) && error.contains("--cohort NAME=VALUE"), "{error}");
         };
         let (_few, few) = file(&hosts("1", 1, 2));

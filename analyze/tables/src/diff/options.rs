@@ -7,7 +7,7 @@ use output::{choices, error::AnalyzeError};
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct DiffOptions {
     /// The key that is matched.
     pub by: Align,
     /// The metric by whose difference rows are sorted.

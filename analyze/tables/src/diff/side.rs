@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trace_format::{LockId, Trace};
 
 use super::{
-    options::{Align, Options},
+    options::{Align, DiffOptions},
     periods::{Cut, Periods, Spans},
 };
 use crate::{
@@ -41,7 +41,7 @@ impl Side {
     }
 
     /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without locks, if there is another.
-    pub(super) fn of(traces: &[Trace], options: &Options) -> Result<Self, AnalyzeError> {
+    pub(super) fn of(traces: &[Trace], options: &DiffOptions) -> Result<Self, AnalyzeError> {
         let (mut recordings, mut gone) = (Vec::new(), Vec::new());
         for trace in traces {
             recordings.push(match Self::of_recording(trace, options) {
@@ -58,7 +58,7 @@ impl Side {
         }
     }
 
-    fn of_recording(trace: &Trace, options: &Options) -> Result<Self, AnalyzeError> {
+    fn of_recording(trace: &Trace, options: &DiffOptions) -> Result<Self, AnalyzeError> {
         let (by, frames) = (options.by, if options.by == Align::Stack { usize::MAX } else { 0 });
         let inputs = [Input::open(trace, frames, &options.filter)?];
         let [input] = &inputs;

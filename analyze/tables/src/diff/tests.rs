@@ -1,6 +1,6 @@
 //! Diff: matching locks of two traces, the size of changes, and the test of significance.
 
-use super::{Align, Condition, Diff, Metric, Options, diff};
+use super::{Align, Condition, Diff, DiffOptions, Metric, diff};
 use crate::testing::{self, written};
 use intervals::Filter;
 use output::Format::{Csv, Json, Text};
@@ -20,13 +20,13 @@ fn run(address: u32, holds: i64, ns: i64) -> testing::TestTrace {
     testing::trace(&text)
 }
 
-fn of(base: &testing::TestTrace, new: &testing::TestTrace, options: &Options) -> Diff {
+fn of(base: &testing::TestTrace, new: &testing::TestTrace, options: &DiffOptions) -> Diff {
     diff(std::slice::from_ref(&base.trace), std::slice::from_ref(&new.trace), options).unwrap()
 }
 
 #[test]
 fn a_lock_at_another_address_is_matched_by_its_name_and_its_change_has_an_interval() {
-    let found = of(&run(0x10, 400, 100_000), &run(0x5550, 400, 200_000), &Options::default());
+    let found = of(&run(0x10, 400, 100_000), &run(0x5550, 400, 200_000), &DiffOptions::default());
     assert_eq!(found.rows[0].name, "mutex:hot");
     let wait = found.rows[0].change(Metric::WaitTotal);
     assert!((wait.change.unwrap() - 1.0).abs() < 0.05, "{wait:?}");
@@ -51,7 +51,7 @@ fn three_recordings_per_side_are_drawn_whole_and_fewer_say_what_they_cannot_know
     let (_same, same) = traces(side([140_000, 110_000, 130_000]));
     let (_slow, slow) = traces(side([400_000, 500_000, 450_000]));
     let of = |base: &[trace_format::Trace], new: &[trace_format::Trace]| {
-        diff(base, new, &Options::default()).unwrap()
+        diff(base, new, &DiffOptions::default()).unwrap()
     };
     let (alike, worse) = (of(&base, &same), of(&base, &slow));
     let wait = |diff: &Diff| *diff.all.change(Metric::WaitTotal);
@@ -74,7 +74,7 @@ fn three_recordings_per_side_are_drawn_whole_and_fewer_say_what_they_cannot_know
 fn a_trace_is_like_itself_and_nothing_about_it_is_certain() {
     let trace = run(0x10, 100, 100_000);
     for by in Align::ALL {
-        let found = of(&trace, &trace, &Options { by: *by, ..Options::default() });
+        let found = of(&trace, &trace, &DiffOptions { by: *by, ..DiffOptions::default() });
         assert!(found.rows_total > 0);
         for change in found.rows.iter().chain([&found.all]).flat_map(|row| &row.changes) {
             assert!(change.change.is_none_or(|by| by == 0.0) && !change.is_certain(), "{by}: {change:?}");
@@ -86,7 +86,7 @@ fn a_trace_is_like_itself_and_nothing_about_it_is_certain() {
 fn keys_add_up_to_all_and_what_is_in_one_trace_only_has_come_or_gone() {
     let (base, new) =
         (run(0x10, 100, 100_000), testing::trace("0 A acquire n k:n.c:1\n1_000_000_000 A release n"));
-    let found = of(&base, &new, &Options { metric: Metric::Count, ..Options::default() });
+    let found = of(&base, &new, &DiffOptions { metric: Metric::Count, ..DiffOptions::default() });
     let sum = |of: fn(&super::Change) -> Option<f64>| -> f64 {
         found.rows.iter().filter_map(|row| of(row.change(Metric::Count))).sum()
     };
@@ -99,7 +99,7 @@ fn keys_add_up_to_all_and_what_is_in_one_trace_only_has_come_or_gone() {
     let json: serde_json::Value = serde_json::from_str(&written(&found, Json, None)).unwrap();
     assert_eq!(json["all"]["changes"][2]["metric"], "count");
     let filter = Filter { lock: "hot".parse().ok(), ..Filter::default() };
-    let gone = of(&base, &new, &Options { filter, ..Options::default() });
+    let gone = of(&base, &new, &DiffOptions { filter, ..DiffOptions::default() });
     assert_eq!(gone.all.change(Metric::Count).new, Some(0.0));
 }
 
@@ -111,7 +111,7 @@ fn holds_that_are_not_recorded_are_neither_nothing_nor_news() {
         )
     };
     let (base, new) = (testing::trace(&text("no")), testing::trace(&text("yes")));
-    let found = of(&base, &new, &Options::default());
+    let found = of(&base, &new, &DiffOptions::default());
     assert_eq!(
         (found.all.change(Metric::Total).base, found.all.change(Metric::Total).new),
         (None, Some(9.0))
@@ -126,7 +126,7 @@ fn a_place_is_the_same_on_another_line_and_in_another_directory() {
     };
     let (base, new) = (at("/old/src/a.c:10:put"), at("/new/a.c:12:put"));
     let names = |by, base: &testing::TestTrace, new: &testing::TestTrace| -> Vec<String> {
-        let found = of(base, new, &Options { by, ..Options::default() });
+        let found = of(base, new, &DiffOptions { by, ..DiffOptions::default() });
         found.rows.into_iter().map(|row| row.name).collect()
     };
     assert_eq!(names(Align::Site, &base, &new), ["put in a.c (pthread_mutex:m)"]);
@@ -137,11 +137,11 @@ fn a_place_is_the_same_on_another_line_and_in_another_directory() {
 #[test]
 fn a_condition_is_met_by_what_is_beyond_its_limit_and_more_than_chance() {
     let (base, new) = (run(0x10, 400, 100_000), run(0x10, 400, 200_000));
-    let worse = of(&base, &new, &Options::default());
+    let worse = of(&base, &new, &DiffOptions::default());
     let met = |text: &str, diff: &Diff| text.parse::<Condition>().unwrap().met(diff).is_some();
     assert!(met("wait_total > +20%", &worse) && met("p99>50 %", &worse));
     assert!(!met("wait_total > 200%", &worse) && !met("wait_total < -10%", &worse));
-    assert!(met("wait_total < -10%", &of(&new, &base, &Options::default())));
+    assert!(met("wait_total < -10%", &of(&new, &base, &DiffOptions::default())));
     assert!(!met("count > -50%", &worse), "no change is within chance");
     assert_eq!("wait_total>20%".parse::<Condition>().unwrap().to_string(), "wait_total > +20%");
     for bad in ["wait_total", "wait_total > 5ms", "speed > 1%", "wait_total > %", "count > inf%"] {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Change, DRAWS, Diff, ENOUGH, PERIODS, Resampling, Row};
+use super::{Change, DRAWS, Diff, DiffRow, ENOUGH, PERIODS, Resampling};
 use intervals::input::trust::{About, Trust};
 use output::{
     layout::{self, Name, Notes, TextStyle},
@@ -43,7 +43,7 @@ impl Diff {
         };
         style.wrapped(&format!("{}{per}{what}", self.metric), out)?;
         writeln!(out)?;
-        let rows: Vec<&Row> = [&self.all].into_iter().chain(&self.rows).collect();
+        let rows: Vec<&DiffRow> = [&self.all].into_iter().chain(&self.rows).collect();
         let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(self.metric))).collect();
         let names: Vec<String> =
             rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();

@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
 };
 
-use super::{LockOrder, Row, Taking, Verdict};
+use super::{LockOrder, OrderRow, Taking, Verdict};
 use output::{
     choices,
     layout::{self, Paint, STACK_SEPARATOR, TextStyle},
@@ -70,7 +70,7 @@ impl LockOrder {
         writeln!(out, "digraph lock_order {{")?;
         let mut written = BTreeSet::new();
         // An order can be in several cycles, and is solid if one of them can deadlock.
-        let (solid, dashed): (Vec<&Row>, Vec<&Row>) =
+        let (solid, dashed): (Vec<&OrderRow>, Vec<&OrderRow>) =
             self.rows.iter().partition(|row| row.verdict.is_inversion());
         for row in solid.into_iter().chain(dashed) {
             let style = if row.verdict.is_inversion() { "" } else { ", style=dashed" };
@@ -114,7 +114,7 @@ impl LockOrder {
     }
 }
 
-fn write_block(rows: &[Row], style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+fn write_block(rows: &[OrderRow], style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
     let Some(first) = rows.first() else { return Ok(()) };
     let heading = style.line(&format!("{}. {}{}", first.cycle, first.of_trace(), sentence(first)));
     writeln!(out, "{}", style.paint(Paint::Bold, &heading))?;
@@ -127,7 +127,7 @@ fn write_block(rows: &[Row], style: TextStyle, out: &mut (dyn Write + Send)) -> 
 }
 
 /// Returns whether and when a cycle can deadlock.
-fn sentence(row: &Row) -> String {
+fn sentence(row: &OrderRow) -> String {
     let all = if row.length == 2 { "both".to_owned() } else { format!("all {}", row.length) };
     let has =
         if row.has_deadlocked { "the recording ended in this deadlock" } else { "has not in this recording" };
@@ -159,7 +159,7 @@ fn write_taking(
 }
 
 /// Returns `by A, B, C, D and 3 more threads`.
-fn by(row: &Row) -> String {
+fn by(row: &OrderRow) -> String {
     let more = row.threads.saturating_sub(row.by.len());
     let more = if more == 0 { String::new() } else { format!(" and {more} more threads") };
     format!("by {}{more}", row.by.join(", "))

@@ -8,7 +8,7 @@ use output::Column;
 
 /// An alternative: changes that are made together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct WhatIfRow {
     /// The changes, as options.
     pub change: String,
     /// The length of the recorded run, in ns.
@@ -57,7 +57,7 @@ pub struct LockWaits {
     pub waits_ns: Option<i64>,
 }
 
-impl Row {
+impl WhatIfRow {
     /// Returns the row of a prediction. `locks` has the name and the id of each changed lock.
     pub(super) fn new(
         change: String,
@@ -126,8 +126,8 @@ pub(crate) fn reason(refusal: Refusal) -> String {
 }
 
 /// Declares the columns; rows of several traces have their trace.
-pub fn columns(several: bool, has_progress: bool) -> Vec<Column<Row>> {
-    type Of = Column<Row>;
+pub fn columns(several: bool, has_progress: bool) -> Vec<Column<WhatIfRow>> {
+    type Of = Column<WhatIfRow>;
     let mut columns = vec![
         Of::duration("run", |row| row.run_ns, "The predicted length of the run: recorded × changed replay / replay."),
         Of::ppm("change", |row| row.change_ppm, "The change of the length; negative is shorter."),
@@ -152,6 +152,6 @@ pub fn columns(several: bool, has_progress: bool) -> Vec<Column<Row>> {
             .row_name()
             .heading("change of the program"),
     ]);
-    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns.extend(trace_column(several, |row: &WhatIfRow| row.trace.as_deref()));
     columns
 }

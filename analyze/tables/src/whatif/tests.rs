@@ -6,12 +6,12 @@ use crate::testing::V6;
 use intervals::Filter;
 use output::Format;
 
-fn options(changes: &[(ChangeKind, &str)]) -> Options {
+fn options(changes: &[(ChangeKind, &str)]) -> WhatIfOptions {
     let alternatives = changes.iter().map(|(kind, text)| vec![kind.parse(text).unwrap()]).collect();
-    Options { alternatives, events: EVENTS, ..Options::default() }
+    WhatIfOptions { alternatives, events: EVENTS, ..WhatIfOptions::default() }
 }
 
-fn of(text: &str, options: &Options) -> Result<WhatIf, AnalyzeError> {
+fn of(text: &str, options: &WhatIfOptions) -> Result<WhatIf, AnalyzeError> {
     let test = testing::trace(text);
     whatif(std::slice::from_ref(&test.trace), options)
 }
@@ -29,7 +29,7 @@ fn v6_has_a_row_for_each_alternative() {
         ]),
     )
     .unwrap();
-    let figures = |row: &Row| (row.change.clone(), row.run_ns, row.change_ppm, row.waits_ns);
+    let figures = |row: &WhatIfRow| (row.change.clone(), row.run_ns, row.change_ppm, row.waits_ns);
     let expected = [
         ("--hold m=0.5", 85, 586_206, 96),
         ("--handoff m=0", 130, 896_551, 150),
@@ -73,17 +73,17 @@ fn the_middle_of_the_longest_part_without_loss_is_replayed() {
         text.push_str(&format!("{} A acquire x\n{} A release x\n", 20 + at * 10, 25 + at * 10));
     }
     text.push_str("40000 - lost count=1\n40010 A acquire x\n40020 A release x");
-    let all = Options { allow_loss: true, ..options(&[(ChangeKind::Remove, "x")]) };
+    let all = WhatIfOptions { allow_loss: true, ..options(&[(ChangeKind::Remove, "x")]) };
     let table = of(&text, &all).unwrap();
     let replay = &table.replays[0];
     assert_eq!((replay.events, replay.all_events, replay.from_ns, replay.to_ns), (4000, 4006, 10, 20_015));
-    let table = of(&text, &Options { events: 500, ..all.clone() }).unwrap();
+    let table = of(&text, &WhatIfOptions { events: 500, ..all.clone() }).unwrap();
     let replay = &table.replays[0];
     assert_eq!(replay.events, 500);
     assert!(replay.from_ns > 5000 && replay.to_ns < 15_000, "{replay:?}");
     let window = |from, to| {
         let filter = Filter { from_ns: Some(from), to_ns: Some(to), ..Filter::default() };
-        of(&text, &Options { filter, ..all.clone() })
+        of(&text, &WhatIfOptions { filter, ..all.clone() })
     };
     assert_eq!(window(20, 120).unwrap().replays[0].events, 20);
     let error = window(0, 100).unwrap_err();
@@ -97,7 +97,7 @@ fn a_replay_that_does_not_fit_has_no_prediction() {
     assert!(table.is_refused() && table.rows[0].run_ns.is_none(), "{table:?}");
     let text = testing::written(&table, Format::Text, TextStyle::default());
     assert!(text.contains("  no prediction: the replay without a change is"), "{text}");
-    let anyway = Options { anyway: true, ..options(&[(ChangeKind::Remove, "x")]) };
+    let anyway = WhatIfOptions { anyway: true, ..options(&[(ChangeKind::Remove, "x")]) };
     let table = of(late, &anyway).unwrap();
     assert!(!table.is_refused() && table.rows[0].run_ns.is_some() && table.rows[0].reason.is_some());
 }
@@ -118,7 +118,8 @@ fn a_change_of_what_is_not_there_is_refused() {
 #[test]
 fn the_rate_at_a_site_is_predicted() {
     let text = "task A start=0\n0 A acquire x a.c:1\n100 A release x\n100 A acquire x a.c:1\n200 A release x";
-    let change = Options { progress: Some("a.c".to_owned()), ..options(&[(ChangeKind::Hold, "x=0.5")]) };
+    let change =
+        WhatIfOptions { progress: Some("a.c".to_owned()), ..options(&[(ChangeKind::Hold, "x=0.5")]) };
     let row = &of(text, &change).unwrap().rows[0];
     assert_eq!((row.rate, row.predicted_rate), (Some(20_000_000), Some(40_000_000)));
 }

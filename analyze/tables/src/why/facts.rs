@@ -31,7 +31,7 @@ const LOST_CPU_NS: i128 = 10_000;
 const FEW: i128 = 9;
 
 /// The use of a lock, and the trace that it is of.
-pub(super) struct Used {
+pub(super) struct UsedLock {
     pub(super) input: usize,
     pub(super) lock: LockId,
     pub(super) of_lock: LockUse,
@@ -40,7 +40,7 @@ pub(super) struct Used {
     pub(super) end_ns: i64,
 }
 
-impl Used {
+impl UsedLock {
     /// Returns the time of waits for it, and of condition waits that were woken in vain.
     pub(super) const fn lost_ns(&self) -> i64 {
         self.of_lock.waited_ns.saturating_add(self.herds.vain_ns)
@@ -151,8 +151,8 @@ pub struct WaitParts {
 
 impl Facts {
     /// Returns the facts about a lock of an input.
-    pub(super) fn of(used: &Used, input: &Input<'_>, parts: &LockParts, is_covered: bool) -> Self {
-        let Used { lock, of_lock, herds, is_deadlocked, .. } = used;
+    pub(super) fn of(used: &UsedLock, input: &Input<'_>, parts: &LockParts, is_covered: bool) -> Self {
+        let UsedLock { lock, of_lock, herds, is_deadlocked, .. } = used;
         let lived = |tasks: &mut dyn Iterator<Item = &TaskId>| {
             let lifetimes = tasks.map(|task| used.lifetime(*task, input));
             lifetimes.map(|(from, to)| to - from).fold(0, i64::saturating_add)

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{
-    facts::{Facts, Used, WaitParts},
+    facts::{Facts, UsedLock, WaitParts},
     parts::{LockParts, most},
     verdicts::{Finding, Verdict, judge, percent},
 };
@@ -17,7 +17,7 @@ use output::{
 
 /// One lock and what is to be said of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Lock {
+pub struct JudgedLock {
     /// Its id in its trace.
     pub lock_id: i32,
     /// Its name; safe to print.
@@ -44,7 +44,7 @@ pub struct Lock {
 
 /// One verdict on one lock, for formats that have rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct VerdictRow {
     pub(super) lock_id: i32,
     pub(super) lock: String,
     pub(super) trace: Option<String>,
@@ -52,7 +52,7 @@ pub struct Row {
     pub(super) finding: Finding,
 }
 
-impl Used {
+impl UsedLock {
     /// Judges the lock. `trace` is the name of its trace, if there are several.
     pub(super) fn judge(
         &self,
@@ -60,7 +60,7 @@ impl Used {
         parts: &LockParts,
         is_covered: bool,
         trace: Option<String>,
-    ) -> Lock {
+    ) -> JudgedLock {
         let facts = Facts::of(self, input, parts, is_covered);
         let (parts, waiters) = (facts.parts(), &self.of_lock.waiters);
         let longest = most(waiters).map(|task| {
@@ -73,7 +73,7 @@ impl Used {
             format!("; most: {task}, {} of its time", percent(ppm, 1_000_000))
         });
         let (see, by) = if self.is_deadlocked { ("waits", "") } else { ("blame", " --by state") };
-        Lock {
+        JudgedLock {
             lock_id: self.lock.0,
             name: input.names.lock_label(self.lock),
             trace,
@@ -87,9 +87,9 @@ impl Used {
     }
 }
 
-impl Lock {
-    pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
-        self.findings.iter().map(|finding| Row {
+impl JudgedLock {
+    pub(super) fn rows(&self) -> impl Iterator<Item = VerdictRow> {
+        self.findings.iter().map(|finding| VerdictRow {
             lock_id: self.lock_id,
             lock: self.name.clone(),
             trace: self.trace.clone(),

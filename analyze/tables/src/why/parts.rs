@@ -58,7 +58,7 @@ impl SiteParts {
 }
 
 /// The parts of all locks.
-pub struct Parts<'a> {
+pub struct PartsByLock<'a> {
     names: &'a Names,
     herds: Option<herds::Finder<'a>>,
     by_lock: ByRow<LockParts>,
@@ -67,7 +67,7 @@ pub struct Parts<'a> {
     by_pair: ByPair,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PartsByLock<'a> {
     pub fn new(names: &'a Names) -> Self {
         let (by_lock, by_pair) = (ByRow::new(names.locks().len()), ByPair::new(names));
         Self { names, herds: herds::finder(names), by_lock, of_stacks: Vec::new(), by_pair }
@@ -108,7 +108,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl Sink for Parts<'_> {
+impl Sink for PartsByLock<'_> {
     fn needs(&self) -> Needs {
         Needs { rows: true, ..Needs::default() }
     }
@@ -128,7 +128,7 @@ impl Sink for Parts<'_> {
     }
 }
 
-impl Parts<'_> {
+impl PartsByLock<'_> {
     fn caused(&mut self, caused: &Caused) {
         let (names, state) = (self.names, caused.state.unwrap_or_default() as usize);
         if let Payer::Hold(hold) = caused.payer {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::whatif::{Change, Row, predict_each};
+use crate::whatif::{Change, WhatIfRow, predict_each};
 use intervals::input::Input;
 use output::{error::AnalyzeError, units};
 
@@ -44,7 +44,7 @@ pub(super) fn predict(
 }
 
 impl Prediction {
-    fn of(change: &Change, does: &'static str, row: Result<Row, AnalyzeError>) -> Self {
+    fn of(change: &Change, does: &'static str, row: Result<WhatIfRow, AnalyzeError>) -> Self {
         let reason = row.as_ref().err().map(AnalyzeError::to_string);
         let row = row.as_ref().ok();
         let waits = row.and_then(|row| units::ppm(row.waits_ns?, row.waited_ns));

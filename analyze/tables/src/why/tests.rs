@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, test_runner::Config};
 
-use super::{Options, Verdict, facts::Facts, parts::SiteParts, verdicts::judge, why};
+use super::{Verdict, WhyOptions, facts::Facts, parts::SiteParts, verdicts::judge, why};
 use crate::{
     blame,
     testing::trace_of,
@@ -191,7 +191,7 @@ const HERD: &str = "
 
 #[test]
 fn a_lock_that_nobody_waits_for_outside_of_condition_waits_may_have_a_herd() {
-    let table = why(&[testing::trace(HERD).trace], &Options::default()).unwrap();
+    let table = why(&[testing::trace(HERD).trace], &WhyOptions::default()).unwrap();
     assert_eq!(table.locks.len(), 1);
     let text = written(&table, Text, None);
     assert!(text.contains("1. a wake-up wakes many threads, and most find nothing to do"), "{text}");
@@ -237,7 +237,7 @@ const TEXT: &str = "
 
 #[test]
 fn text_says_what_the_holder_did_and_the_next_step() {
-    let table = why(&[testing::trace(TEXT).trace], &Options::default()).unwrap();
+    let table = why(&[testing::trace(TEXT).trace], &WhyOptions::default()).unwrap();
     let expected = "\
 #0 log (pthread_mutex): 1 thread waited 907 ns for it, 82 % of their time
 1. its holders sleep (explains 76 % of the waiting)
@@ -263,7 +263,7 @@ fn text_names_the_system_call_in_which_the_holder_slept() {
         ("syscall=syscall_600", "syscall_600"),
     ] {
         let text = TEXT.replace("k:schedule<fsync<flush<log_line", departure);
-        let table = why(&[testing::trace(&text).trace], &Options::default()).unwrap();
+        let table = why(&[testing::trace(&text).trace], &WhyOptions::default()).unwrap();
         let text = written(&table, Text, None);
         assert!(text.contains(&format!("its holder slept, most in {place}; it had taken")), "{text}");
     }
@@ -274,7 +274,7 @@ fn a_lock_of_the_programs_own_has_no_holders_to_record() {
     let text = "lock c condvar name=monitor\n\
                 100 B wait c p.c:1:park<take_gil<run\n900 B acquire c p.c:1:park<take_gil<run wait=800\n1_000 B wake c";
     let filter = Filter { include_idle: true, ..Filter::default() };
-    let options = Options { filter, ..Options::default() };
+    let options = WhyOptions { filter, ..WhyOptions::default() };
     let table = why(&[testing::trace(text).trace], &options).unwrap();
     let text = written(&table, Text, None);
     assert!(text.contains("most of its holders were not recorded"), "{text}");
@@ -292,13 +292,13 @@ fn a_deadlock_comes_first_whatever_else_was_waited_for() {
     parts.info.clocks_end.monotonic_ns = 90_200;
     let test = parts.write();
     let traces = [test.trace];
-    let table = why(&traces, &Options { limit: Some(2), ..Options::default() }).unwrap();
+    let table = why(&traces, &WhyOptions { limit: Some(2), ..WhyOptions::default() }).unwrap();
     let first = |at: usize| table.locks[at].findings[0].verdict;
     assert_eq!((first(0), first(1), table.locks_total), (Verdict::Deadlock, Verdict::Deadlock, 3));
     assert!(written(&table, Text, None).contains("take these locks in the same order everywhere"));
     let Ok(lock) = "x".parse();
     let filter = Filter { lock: Some(lock), ..Filter::default() };
-    let alone = why(&traces, &Options { filter, ..Options::default() }).unwrap();
+    let alone = why(&traces, &WhyOptions { filter, ..WhyOptions::default() }).unwrap();
     assert_eq!(
         alone.locks[0].findings[0].verdict,
         Verdict::Deadlock,
@@ -319,7 +319,7 @@ proptest! {
         let test = trace_of(events, usize::MAX);
         let traces = [test.trace];
         let filter = Filter { include_idle: true, ..Filter::default() };
-        let options = Options { filter: filter.clone(), allow_loss: true, ..Options::default() };
+        let options = WhyOptions { filter: filter.clone(), allow_loss: true, ..WhyOptions::default() };
         let found = why(&traces, &options).unwrap();
         for lock in &found.locks {
             let Ok(of_lock) = format!("#{}", lock.lock_id).parse();
