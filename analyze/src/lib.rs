@@ -21,6 +21,7 @@
 
 mod charges;
 pub mod export;
+mod first;
 #[cfg(test)]
 mod golden;
 pub mod metrics;

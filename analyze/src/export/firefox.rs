@@ -16,7 +16,8 @@ use super::{
     read::{ONE_CLOCK, Out, Written, open_one, read},
     stacks::Stacks,
 };
-use intervals::items::{Hold, Item, Needs, Wait};
+use crate::first::First;
+use intervals::items::{Item, Needs};
 use output::{error::AnalyzeError, units};
 
 mod markers;
@@ -32,14 +33,19 @@ const LIMIT: usize = 50_000;
 pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     let input = open_one(traces, options, ONE_CLOCK)?;
     let limit = options.limit.unwrap_or(LIMIT);
-    let (mut waits, mut holds) = (Longest::<Wait>::new(limit), Longest::<Hold>::new(limit));
-    let trust = read(&input, Needs::default(), true, |item, is_selected| match item {
-        Item::Hold(hold) if is_selected => holds.add(hold.end_ns.saturating_sub(hold.start_ns), *hold),
-        Item::Wait(wait) if is_selected => waits.add(wait.wait_ns, *wait),
-        _ => {}
+    let (mut waits, mut holds, mut number) = (First::new(limit), First::new(limit), 0_u64);
+    let trust = read(&input, Needs::default(), true, |item, is_selected| {
+        number += 1;
+        match item {
+            Item::Hold(hold) if is_selected => {
+                holds.push(Reverse(hold.end_ns.saturating_sub(hold.start_ns)), (number, *hold));
+            }
+            Item::Wait(wait) if is_selected => waits.push(Reverse(wait.wait_ns), (number, *wait)),
+            _ => {}
+        }
     })?;
-    let (waits, waits_left) = waits.finish("waits");
-    let (holds, holds_left) = holds.finish("holds");
+    let (waits, waits_left) = in_order(waits, "waits");
+    let (holds, holds_left) = in_order(holds, "holds");
     let stacks = Stacks::read(input.trace)?;
     let mut profile = profile::Builder::new(&input, &stacks);
     waits.iter().for_each(|wait| profile.wait(wait));
@@ -49,46 +55,16 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     Ok(Written::new(waits.len() + holds.len(), [trust], notes))
 }
 
-/// The longest intervals so far.
-struct Longest<T> {
-    limit: usize,
-    /// Lengths in ns, numbers in the order of ends, and intervals.
-    kept: Vec<(i64, usize, T)>,
-    seen: usize,
-}
-
-impl<T> Longest<T> {
-    fn new(limit: usize) -> Self {
-        Self { limit, kept: Vec::new(), seen: 0 }
-    }
-
-    fn add(&mut self, ns: i64, interval: T) {
-        self.kept.push((ns, self.seen, interval));
-        self.seen += 1;
-        // Twice the number, so that thinning costs a step per interval.
-        if self.kept.len() > self.limit.saturating_mul(2) {
-            self.thin();
-        }
-    }
-
-    /// Removes the shortest; of equal ones, those that ended last.
-    fn thin(&mut self) {
-        self.kept.sort_unstable_by_key(|(ns, number, _)| (Reverse(*ns), *number));
-        self.kept.truncate(self.limit);
-    }
-
-    /// Returns the intervals in the order in which they ended, and a note if some were left out.
-    fn finish(mut self, what: &str) -> (Vec<T>, Option<String>) {
-        self.thin();
-        self.kept.sort_unstable_by_key(|(_, number, _)| *number);
-        let kept = self.kept.len();
-        let note = (self.seen > kept).then(|| {
-            format!(
-                "only the longest {} of {} {what} are written, to fit into a browser; -n sets the number, filters choose among them",
-                units::count(kept),
-                units::count(self.seen)
-            )
-        });
-        (self.kept.into_iter().map(|(.., interval)| interval).collect(), note)
-    }
+/// Returns the longest intervals in the order in which they ended, and a note if some were left out.
+fn in_order<T>(longest: First<Reverse<i64>, (u64, T)>, what: &str) -> (Vec<T>, Option<String>) {
+    let (mut kept, left_out) = longest.finish();
+    kept.sort_unstable_by_key(|(number, _)| *number);
+    let note = (left_out > 0).then(|| {
+        format!(
+            "only the longest {} of {} {what} are written, to fit into a browser; -n sets the number, filters choose among them",
+            units::count(kept.len()),
+            units::count(kept.len() as u64 + left_out)
+        )
+    });
+    (kept.into_iter().map(|(_, interval)| interval).collect(), note)
 }

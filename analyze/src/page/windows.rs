@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use trace_format::{LockId, Mode, StackId, TaskId};
 
 use super::data::Window;
+use crate::first::First;
 use intervals::items::{Charge, Hold, Item, Sink, Wait};
 
 /// A kept interval.
@@ -29,24 +30,23 @@ pub(super) struct Keep {
     /// The first begin and the last end of the windows.
     from_ns: i64,
     to_ns: i64,
-    most: usize,
-    pub(super) kept: Vec<Kept>,
-    pub(super) left_out: u64,
+    /// The longest come first.
+    kept: First<(Reverse<i64>, i64, LockId, TaskId), Kept>,
 }
 
 impl Keep {
     pub(super) fn new(windows: Vec<Window>, most: usize) -> Self {
         let from_ns = windows.iter().map(|window| window.from_ns).min().unwrap_or(i64::MAX);
         let to_ns = windows.iter().map(|window| window.to_ns).max().unwrap_or(i64::MIN);
-        Self { windows, from_ns, to_ns, most, kept: Vec::new(), left_out: 0 }
+        Self { windows, from_ns, to_ns, kept: First::new(most) }
     }
 
     /// Returns the longest intervals, by their begins, and the number of those that are left out.
-    pub(super) fn finish(mut self) -> (Vec<Kept>, u64) {
-        self.thin();
+    pub(super) fn finish(self) -> (Vec<Kept>, u64) {
+        let (mut kept, left_out) = self.kept.finish();
         // A hold before the wait that begins with it: its place is known when the wait is met.
-        self.kept.sort_by_key(|kept| (kept.start_ns, kept.is_wait, kept.lock, kept.task));
-        (self.kept, self.left_out)
+        kept.sort_by_key(|kept| (kept.start_ns, kept.is_wait, kept.lock, kept.task));
+        (kept, left_out)
     }
 
     /// Whether an interval touches a window.
@@ -57,20 +57,8 @@ impl Keep {
     }
 
     fn push(&mut self, kept: Kept) {
-        self.kept.push(kept);
-        // Twice the number, so that thinning costs a step per interval.
-        if self.kept.len() >= self.most.saturating_mul(2).max(2) {
-            self.thin();
-        }
-    }
-
-    fn thin(&mut self) {
-        if self.kept.len() > self.most {
-            let length = |kept: &Kept| kept.end_ns.saturating_sub(kept.start_ns);
-            self.kept.sort_by_key(|kept| (Reverse(length(kept)), kept.start_ns, kept.lock, kept.task));
-            self.left_out += (self.kept.len() - self.most) as u64;
-            self.kept.truncate(self.most);
-        }
+        let length = kept.end_ns.saturating_sub(kept.start_ns);
+        self.kept.push((Reverse(length), kept.start_ns, kept.lock, kept.task), kept);
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Replayed {
 
 /// Intervals of one lock that can be read repeatedly.
 pub(crate) trait Replay {
-    /// Sends every interval, share and loss until `until_ns` into `sink`, in the order of their ends.
+    /// Sends every interval, share and loss until `until_ns` into `sink`; what is of one kind is in the order of its ends.
     fn replay(&self, until_ns: Option<i64>, sink: &mut impl Sink) -> Result<Replayed, AnalyzeError>;
 }
 
@@ -28,26 +28,21 @@ impl Replay for Input<'_> {
     }
 }
 
-/// The intervals that overlap a window, in the order in which they ended.
-#[derive(Debug)]
+/// The intervals that overlap a window, by kind.
+#[derive(Debug, Default)]
 pub(super) struct Kept {
     from_ns: i64,
-    items: Vec<KeptItem>,
+    holds: Vec<Hold>,
+    waits: Vec<Wait>,
+    shares: Vec<(Wait, Share)>,
+    losses: Vec<(i64, i64)>,
     pub(super) end: Replayed,
-}
-
-#[derive(Debug)]
-enum KeptItem {
-    Hold(Hold),
-    Wait(Wait),
-    Share(Wait, Share),
-    Lost { ts_ns: i64, count: i64 },
 }
 
 impl Kept {
     /// Keeps what ends at `from_ns` or later.
     pub(super) fn new(from_ns: i64) -> Self {
-        Self { from_ns, items: Vec::new(), end: Replayed::default() }
+        Self { from_ns, ..Self::default() }
     }
 }
 
@@ -57,31 +52,25 @@ impl Sink for Kept {
     }
 
     fn push(&mut self, item: Item<'_>) {
-        let (end_ns, item) = match item {
-            Item::Hold(hold) => (hold.end_ns, KeptItem::Hold(*hold)),
-            Item::Wait(wait) => (wait.end_ns, KeptItem::Wait(*wait)),
-            Item::Share(wait, share) => {
-                (share.start_ns.saturating_add(share.ns), KeptItem::Share(*wait, *share))
+        let is_kept = |end_ns: i64| end_ns >= self.from_ns;
+        match item {
+            Item::Hold(hold) if is_kept(hold.end_ns) => self.holds.push(*hold),
+            Item::Wait(wait) if is_kept(wait.end_ns) => self.waits.push(*wait),
+            Item::Share(wait, share) if is_kept(share.start_ns.saturating_add(share.ns)) => {
+                self.shares.push((*wait, *share));
             }
-            Item::Lost { ts_ns, count } => (ts_ns, KeptItem::Lost { ts_ns, count }),
-            _ => return,
-        };
-        if end_ns >= self.from_ns {
-            self.items.push(item);
+            Item::Lost { ts_ns, count } if is_kept(ts_ns) => self.losses.push((ts_ns, count)),
+            _ => {}
         }
     }
 }
 
 impl Replay for Kept {
     fn replay(&self, _until_ns: Option<i64>, sink: &mut impl Sink) -> Result<Replayed, AnalyzeError> {
-        for item in &self.items {
-            sink.push(match item {
-                KeptItem::Hold(hold) => Item::Hold(hold),
-                KeptItem::Wait(wait) => Item::Wait(wait),
-                KeptItem::Share(wait, share) => Item::Share(wait, share),
-                &KeptItem::Lost { ts_ns, count } => Item::Lost { ts_ns, count },
-            });
-        }
+        self.holds.iter().for_each(|hold| sink.push(Item::Hold(hold)));
+        self.waits.iter().for_each(|wait| sink.push(Item::Wait(wait)));
+        self.shares.iter().for_each(|(wait, share)| sink.push(Item::Share(wait, share)));
+        self.losses.iter().for_each(|&(ts_ns, count)| sink.push(Item::Lost { ts_ns, count }));
         Ok(self.end)
     }
 }
