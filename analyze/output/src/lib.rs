@@ -1,6 +1,6 @@
 //! The output of a table: rows as text, CSV, JSON, Markdown, Parquet or Arrow.
 //!
-//! A table declares its [`Column`]s once. [`writer`] takes their [`Field`]s and returns a [`Rows`] that writes one row of
+//! A table declares its [`Column`]s once. [`writer()`] takes their [`Field`]s and returns a [`Rows`] that writes one row of
 //! [`Cell`]s after the other. No format keeps rows, except for the row group that Parquet compresses as one, so memory does not
 //! grow with the number of rows.
 

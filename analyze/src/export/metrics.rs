@@ -1,6 +1,6 @@
 //! Counters of locks for Prometheus: the sums of whole traces.
 //!
-//! [`metrics`](crate::metrics) writes the text. The locks that were waited for longest have series of their
+//! [`metrics`] writes the text. The locks that were waited for longest have series of their
 //! own, the rest of each kind is one series.
 
 use trace_format::Trace;

@@ -2,7 +2,7 @@
 //! sum of the times in microseconds. The bytes are as its first version or its present version writes them.
 //!
 //! A trace without off-CPU times has waits for locks instead; then the waker is the task that ended the wait. Lines are sorted by value,
-//! ascending. [`line`] composes a line; this module selects and adds up.
+//! ascending. [`mod@line`] composes a line; this module selects and adds up.
 //!
 //! A stack that was stored by a probe on `finish_task_switch`, as offwaketime's own, begins with that function. Then the first
 //! frame of each of the four stacks is dropped, as offwaketime does, even user frames (bcc #1704). The stacks of klock begin where

@@ -29,7 +29,7 @@ pub struct Query {
     /// The window, in ns since the begin of the trace, without its end. It ends with the trace at the latest. `None`: the window with
     /// the most waiting that has at most an interval per four columns, or all of the trace if it has no more.
     pub window: Option<(i64, i64)>,
-    /// The number of columns, at most [`MAX_COLUMNS`](super::MAX_COLUMNS): one per pixel of the picture.
+    /// The number of columns, at most [`MAX_COLUMNS`]: one per pixel of the picture.
     pub columns: usize,
 }
 
