@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well `klock analyze whatif` predicts the gain of a change.
+"""How well `klock whatif` predicts the gain of a change.
 
 fixtures/programs/known_gain.c is recorded in settings from saturated to idle (four of 24 without --full). Four changes of its lock are predicted,
 and the changed program is run without a recording. Runs take turns, so that a slow moment of the machine hits all of them, and run before other

@@ -69,12 +69,15 @@ fn long_version() -> &'static str {
     })
 }
 
-/// Record the acquisitions, waits and releases of locks, and see which lock costs how much time.
+/// Record acquisitions, waits and releases of locks, and see what they cost.
 ///
-/// klock record writes a trace. klock analyze, klock plot and klock export read it, on the same machine or on another one.
+/// klock record writes a trace. All other commands read it, on the same machine or on another one.
 #[derive(Debug, Parser)]
 #[command(name = "klock", version = VERSION, long_version = long_version(), help_expected = true)]
-#[command(after_help = "\
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
 Examples:
   klock demo                                try klock on a built-in workload
   klock record ./server --threads 8         record a program (trace.parquet)
@@ -97,7 +100,8 @@ Exit codes:
   6  a condition of --fail-if holds
 klock record COMMAND returns the exit code of COMMAND.
 
-klock report is short for klock analyze report, and so for every table.")]
+klock analyze report is klock report, and so for every table."
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) terminal: Terminal,
@@ -108,9 +112,9 @@ pub(crate) struct Args {
 impl Args {
     /// Parses the command line. An invalid one ends the program with a message.
     pub(crate) fn read() -> anyhow::Result<Self> {
-        let words = with_analyze(std::env::args_os().collect());
+        let words = without_analyze(std::env::args_os().collect());
         let width = terminal::any_size().map_or(usize::MAX, |size| size.columns);
-        let matches = help::for_width(Self::command(), width)
+        let matches = help::of_klock(Self::command(), width)
             .try_get_matches_from(&words)
             .map_err(|error| refuse(error, &words))?;
         let args = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -124,24 +128,18 @@ impl Args {
     }
 }
 
-/// Returns the command line with `analyze` before the name of a table: `klock report` is `klock analyze report`.
-fn with_analyze(mut words: Vec<OsString>) -> Vec<OsString> {
-    let commands = Args::command();
+/// Returns the command line without the word `analyze`: `klock report` is `klock report`.
+fn without_analyze(mut words: Vec<OsString>) -> Vec<OsString> {
     let mut at = 1;
-    while words.get(at).is_some_and(|word| word.as_encoded_bytes().starts_with(b"-")) {
+    while words
+        .get(at)
+        .is_some_and(|word| word.as_encoded_bytes().starts_with(b"-") || word == "help" || word == "man")
+    {
         // Of the options before a command, one takes a value.
         at += if words[at] == "--color" { 2 } else { 1 };
     }
-    if words.get(at).is_some_and(|word| word == "help") {
-        at += 1;
-    }
-    let table = words.get(at).and_then(|word| word.to_str());
-    let is_table = |name| {
-        commands.find_subcommand("analyze").is_some_and(|analyze| analyze.find_subcommand(name).is_some())
-    };
-    if table.is_some_and(|name| name != "help" && commands.find_subcommand(name).is_none() && is_table(name))
-    {
-        words.insert(at, OsString::from("analyze"));
+    if words.get(at).is_some_and(|word| word == "analyze") {
+        words.remove(at);
     }
     words
 }
@@ -162,21 +160,10 @@ fn refuse(error: clap::Error, words: &[OsString]) -> anyhow::Error {
             _ => std::process::exit(error.exit_code()),
         }
     }
-    let names = words.iter().skip(1).filter_map(|word| word.to_str()).filter(|word| !word.starts_with('-'));
-    let names: Vec<&str> = names.take(2).collect();
-    let command = match names.as_slice() {
-        ["analyze", table] => format!("analyze {table}"),
-        [name, ..] => (*name).to_owned(),
-        [] => String::new(),
-    };
+    let command = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
     let known = Args::command();
-    let of = |command: &clap::Command| -> Vec<String> {
-        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-        shown.map(|sub| sub.get_name().to_owned()).collect()
-    };
-    let mut all = of(&known);
-    all.extend(known.find_subcommand("analyze").into_iter().flat_map(of));
-    match hints::hint(&error, &command, &all) {
+    let all: Vec<String> = known.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    match hints::hint(&error, command.unwrap_or_default(), &all) {
         Some(hint) => anyhow::anyhow!(hint),
         None => error.exit(),
     }
@@ -187,14 +174,13 @@ pub(crate) enum Command {
     /// Record lock events into a trace.
     #[cfg(feature = "record")]
     Record(Box<Record>),
-    /// Show tables from a trace.
     #[cfg(feature = "analyze")]
-    #[command(subcommand)]
+    #[command(flatten)]
     Analyze(Analyze),
     /// Draw all locks, one lock or a flame graph, as SVG or PNG.
     #[cfg(feature = "analyze")]
     Plot(Plot),
-    /// Write a page for the browser: verdicts, tables, pictures and a timeline to explore.
+    /// Write a page for the browser: verdicts, tables, a timeline to explore.
     #[cfg(feature = "analyze")]
     Html(Html),
     /// Write a trace in the format of another tool or of a viewer.
@@ -246,10 +232,10 @@ pub(crate) struct Completions {
 #[command(after_help = "\
 Examples:
   klock man | man -l -
-  klock man analyze report | man -l -
+  klock man report | man -l -
   klock man -o /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// The command: nothing for klock itself, or for example analyze report.
+    /// The command: nothing for klock itself, or for example report.
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
     /// Write the pages of all commands into this directory.

@@ -1,5 +1,5 @@
 //! Opens a trace without klock: pandas, polars and DuckDB read its tables with the types of the schema, and the SQL query
-//! of `docs/sql` returns exactly the numbers of `klock analyze report`.
+//! of `docs/sql` returns exactly the numbers of `klock report`.
 //!
 //! needs: python, gcc
 

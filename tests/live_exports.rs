@@ -300,7 +300,7 @@ fn mutex_waits_of_perf(script: &str) -> Waits {
     waits
 }
 
-/// Reads the waits from the CSV of `klock analyze waits`.
+/// Reads the waits from the CSV of `klock waits`.
 fn waits_of_klock(text: &str) -> Waits {
     let mut waits = Waits::new();
     for row in csv_rows(text) {

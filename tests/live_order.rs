@@ -1,5 +1,5 @@
 //! Records a program that takes locks in known orders (`fixtures/programs/known_order.c`), each mode in a recording of its own, and
-//! compares the verdicts of `klock analyze order`; and, where the definitions agree, those of ThreadSanitizer.
+//! compares the verdicts of `klock order`; and, where the definitions agree, those of ThreadSanitizer.
 //!
 //! needs: root, gcc
 

@@ -268,9 +268,9 @@ fn a_recording_ends_with_the_next_steps_for_a_reader_of_its_screen() {
 fn help_is_as_wide_as_the_terminal_and_goes_through_the_pager() {
     for columns in [60, 80, 100, 200] {
         let mut screen = Screen::start(columns, 24);
-        let marker = screen.begin("klock analyze report --help");
+        let marker = screen.begin("klock report --help");
         let first = screen.until("\n:");
-        assert!(first.contains("Usage: klock analyze report"), "{first}");
+        assert!(first.contains("Usage: klock report"), "{first}");
         screen.tmux(&["send-keys", "q"]);
         screen.end(&marker);
     }

@@ -39,7 +39,7 @@ fn export(name: &str, options: &[&str]) -> Exported {
     Exported { directory, path }
 }
 
-/// Returns a column of `klock analyze holds` or `waits`; empty cells are 0.
+/// Returns a column of `klock holds` or `waits`; empty cells are 0.
 fn column(name: &str, what: &str, column: &str) -> Vec<i64> {
     let ended = run(klock().args(["analyze", what, "--idle", "--format", "csv"]).arg(trace(name)));
     assert!(ended.status.success(), "{}", ended.stderr);

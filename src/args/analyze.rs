@@ -24,35 +24,35 @@ use super::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Analyze {
-    /// Which lock, or which line of code, cost what: the columns of LOCK_PROFILING(9).
+    /// Which lock, which line of code or which task cost what.
     Report(Report),
-    /// Why the worst locks are waited for, and what would help: sentences with their numbers.
+    /// Why the worst locks are waited for, and what would help.
     Why(Why),
-    /// Holders and the waits they caused: every nanosecond of waiting, charged to the holder of the lock, or to the end of the chain of waits.
+    /// Who made others wait: each nanosecond of waiting has its holder.
     Blame(Blame),
-    /// The locks on the critical path of a task: those on which the length of the run depends.
+    /// The locks on which the length of the run depends.
     Critical(Critical),
-    /// The gain of a change, such as a shorter hold or a split lock: the recording is replayed with it.
+    /// The gain of a change, such as a shorter hold.
     #[command(name = "whatif", alias = "what-if")]
     WhatIf(WhatIf),
     /// Waiting and holding over time, period by period.
     Timeline(Timeline),
-    /// Why tasks were off-CPU, and which task woke them (record with --off-cpu): stacks of both, as bcc's offwaketime shows them.
+    /// Why tasks were off-CPU, and which task woke them.
     #[command(name = "offcpu", alias = "off-cpu")]
     OffCpu(OffCpu),
-    /// Locks that threads take in opposite orders: what could deadlock in another run.
+    /// Locks taken in opposite orders: what could deadlock in another run.
     Order(Order),
     /// Histograms of waits or holds, by powers of two or finer.
     Hist(Hist),
-    /// Compare two recordings of one program, lock by lock; tells a change from chance.
+    /// Compare two recordings, lock by lock; tells a change from chance.
     Diff(Diff),
     /// The events as they were recorded, with names.
     #[command(after_help = rows_help(RowKind::Events))]
     Events(Intervals),
-    /// Every wait: the task, the lock, its start and end, and the hold in which it started.
+    /// Every wait: the task, the lock, its start and end.
     #[command(after_help = rows_help(RowKind::Waits))]
     Waits(Intervals),
-    /// Every hold: the task, the lock, its start and end, and the waits it caused.
+    /// Every hold: the task, the lock, its start and end.
     #[command(after_help = rows_help(RowKind::Holds))]
     Holds(Intervals),
 }
@@ -99,13 +99,13 @@ rows are sorted by it, or with -k time upwards by period. Periods start at
 multiples of their length on the trace's clock.
 
 Examples:
-  klock analyze timeline
-  klock analyze timeline --by site -n 5 --period 10ms --from 1s --to 2s
-  klock analyze timeline --format csv > timeline.csv
-  klock analyze timeline --worst -n 10                     the worst averages of any lock
-  klock analyze timeline --worst --by task,lock -n 10      of any thread and lock
-  klock analyze timeline --worst --lock cache_lock -k time     one lock over time, and how many threads used it
-  klock analyze report -F threads,count,wait_avg -k threads    without periods: the locks of most threads";
+  klock timeline
+  klock timeline --by site -n 5 --period 10ms --from 1s --to 2s
+  klock timeline --format csv > timeline.csv
+  klock timeline --worst -n 10                     the worst averages of any lock
+  klock timeline --worst --by task,lock -n 10      of any thread and lock
+  klock timeline --worst --lock cache_lock -k time     one lock over time, and how many threads used it
+  klock report -F threads,count,wait_avg -k threads    without periods: the locks of most threads";
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&offcpu::columns(offcpu::By::Pair, 0, false), "\
@@ -114,9 +114,9 @@ task from where it left the CPU, and the task. With -F, and in all other formats
 pairs are rows.
 
 Examples:
-  klock record -p 1234 --off-cpu -d 10s && klock analyze offcpu -n 5
-  klock analyze offcpu --by waker
-  klock analyze offcpu --by stack --state uninterruptible     I/O and the like
+  klock record -p 1234 --off-cpu -d 10s && klock offcpu -n 5
+  klock offcpu --by waker
+  klock offcpu --by stack --state uninterruptible     I/O and the like
   klock export --format offwaketime                           folded stacks, for flame graphs"))]
 pub(crate) struct OffCpu {
     /// The key of a row: pair (task and waker with their stacks), stack, waker, task, state or syscall.
@@ -141,10 +141,10 @@ attempts is selected. Releases must be recorded: record a command, or with --loc
 kernel or --locks pthread; without them the exit code is 3.
 
 Examples:
-  klock analyze order
-  klock analyze order --by class --lock cache_lock
-  klock analyze order --graph dot | dot -Tsvg -o order.svg
-  klock analyze order --fail-if inversion         exit code 6 if there is one"))]
+  klock order
+  klock order --by class --lock cache_lock
+  klock order --graph dot | dot -Tsvg -o order.svg
+  klock order --fail-if inversion         exit code 6 if there is one"))]
 pub(crate) struct Order {
     /// The locks that an order is about: lock (each one), or class (all of one kind and name, or of one place of initialisation).
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<order::By>)]
@@ -173,10 +173,10 @@ fn length(text: &str) -> Result<usize, String> {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&hist::columns(None, false), "\
 Examples:
-  klock analyze hist                            all waits
-  klock analyze hist --of hold --by lock -n 5
-  klock analyze hist --lock cache_lock --buckets hdr
-  klock analyze hist --lock cache_lock --by site --format csv > hist.csv"))]
+  klock hist                            all waits
+  klock hist --of hold --by lock -n 5
+  klock hist --lock cache_lock --buckets hdr
+  klock hist --lock cache_lock --by site --format csv > hist.csv"))]
 pub(crate) struct Hist {
     #[command(flatten)]
     pub(crate) keys: Keys,
@@ -202,11 +202,11 @@ program differ by. With fewer, each trace is cut into 40 periods, which are draw
 what recordings differ by is then not known.
 
 Examples:
-  klock analyze diff before.parquet after.parquet
-  klock analyze diff base-*.parquet -- new-*.parquet       several recordings of each
-  klock analyze diff before.parquet after.parquet --by site -k wait_p99
-  klock analyze diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so
-  klock analyze diff version=1.parquet version=2.parquet   two groups of hosts of a fleet"))]
+  klock diff before.parquet after.parquet
+  klock diff base-*.parquet -- new-*.parquet       several recordings of each
+  klock diff before.parquet after.parquet --by site -k wait_p99
+  klock diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so
+  klock diff version=1.parquet version=2.parquet   two groups of hosts of a fleet"))]
 pub(crate) struct Diff {
     /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare. Two
     /// files of fleet.py --cohort compare two groups of hosts: whole hosts are drawn.
@@ -241,25 +241,25 @@ written as the trace is read: memory does not grow with it. Waits and holds come
 in the order in which they end.
 
 Examples:
-  klock analyze events --lock cache_lock -n 50
-  klock analyze waits --min-wait 1ms --from 2s --to 3s
-  klock analyze holds --format parquet -o holds.parquet";
+  klock events --lock cache_lock -n 50
+  klock waits --min-wait 1ms --from 2s --to 3s
+  klock holds --format parquet -o holds.parquet";
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&report::columns(By::Lock, false), "\
 A dash stands for what the trace's sources could not measure.
 
 Examples:
-  klock analyze report -n 10
-  klock analyze report busy.parquet --by site --sort total
-  klock analyze report --lock 0xffff888104a3c2d8 --by task
-  klock analyze report -F wait_total,gap,wait_caused,holds_contended
-  klock analyze report -k total -F total,pct,cum_pct,count
-  klock analyze report -F wait_caused,caused_running
-  klock analyze report -F convoys,overtaken_max,jain,hog
-  klock analyze report --by process -k waited       threads, waits, wake-ups, and idle waits apart
-  klock analyze report --format csv > report.csv
-  klock analyze report --by host web-*.parquet"))]
+  klock report -n 10
+  klock report busy.parquet --by site --sort total
+  klock report --lock 0xffff888104a3c2d8 --by task
+  klock report -F wait_total,gap,wait_caused,holds_contended
+  klock report -k total -F total,pct,cum_pct,count
+  klock report -F wait_caused,caused_running
+  klock report -F convoys,overtaken_max,jain,hog
+  klock report --by process -k waited       threads, waits, wake-ups, and idle waits apart
+  klock report --format csv > report.csv
+  klock report --by host web-*.parquet"))]
 pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) keys: Keys,
@@ -322,13 +322,13 @@ it is charged to the hold at the end of the chain of waits: who holds a lock tha
 others wait for may itself wait for another lock. Deadlocks come first.
 
 Examples:
-  klock analyze blame
-  klock analyze blame --by pair -n 5 --lock cache_lock
-  klock analyze blame --by state                  what the holders did meanwhile (record with --off-cpu)
-  klock analyze blame busy.parquet --by task --format csv > blame.csv
-  klock analyze blame --chains                    the holds at the ends of chains
-  klock analyze blame --chains --by lock          what each lock keeps, passes on and receives
-  klock analyze blame --chains --by depth         how long the chains are";
+  klock blame
+  klock blame --by pair -n 5 --lock cache_lock
+  klock blame --by state                  what the holders did meanwhile (record with --off-cpu)
+  klock blame busy.parquet --by task --format csv > blame.csv
+  klock blame --chains                    the holds at the ends of chains
+  klock blame --chains --by lock          what each lock keeps, passes on and receives
+  klock blame --chains --by depth         how long the chains are";
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&critical::columns(0, false, true), "\

@@ -22,8 +22,48 @@ const DETAILS: [&str; 9] = [
     "Terminal",
 ];
 
+/// The commands as `klock --help` groups them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Start", &["record", "why", "report", "blame", "html", "diff"]),
+    ("More", &["timeline", "hist", "order", "offcpu", "whatif", "critical", "plot"]),
+    ("Data", &["waits", "holds", "events", "export", "rollup"]),
+    ("Machine and files", &["check", "info", "recover", "demo", "completions", "man", "help"]),
+];
+
+/// Returns klock's own command with the help of all commands for a terminal of `width` columns.
+pub(super) fn of_klock(klock: Command, width: usize) -> Command {
+    let examples = klock.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (short, long) = (groups(&klock, false, width.min(MOST)), groups(&klock, true, width.min(MOST)));
+    let long = format!("{long}{}", lay_out(&examples, width.min(MOST)));
+    let short =
+        format!("{short}\nklock COMMAND -h shows the options of a command, klock --help all of them.");
+    for_width(klock, width)
+        .help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}")
+        .after_help(short)
+        .after_long_help(long)
+}
+
+/// Returns the commands by group: those of the first group, or all, with what they do.
+fn groups(klock: &Command, is_long: bool, width: usize) -> String {
+    let mut text = String::new();
+    for (at, (heading, names)) in GROUPS.iter().enumerate() {
+        let commands = names.iter().filter_map(|name| klock.find_subcommand(name));
+        if is_long || at == 0 {
+            let line = |command: &Command| {
+                let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+                wrapped(&format!("  {:<12} {about}", command.get_name()), width, 15) + "\n"
+            };
+            text += &format!("{heading}:\n{}\n", commands.map(line).collect::<String>());
+        } else {
+            let names: Vec<&str> = commands.map(Command::get_name).collect();
+            text += &(wrapped(&format!("{heading}: {}", names.join(", ")), width, 6) + "\n");
+        }
+    }
+    text
+}
+
 /// Returns the command, and those below it, with its help for a terminal of `width` columns.
-pub(super) fn for_width(command: Command, width: usize) -> Command {
+fn for_width(command: Command, width: usize) -> Command {
     let width = width.min(MOST);
     let text = command.get_after_help().map(|text| lay_out(&text.to_string(), width));
     let command = command.term_width(width).mut_subcommands(|sub| for_width(sub, width)).mut_args(|arg| {
@@ -66,7 +106,7 @@ mod tests {
             }
         }
         let mut found = Vec::new();
-        let mut command = for_width(Args::command(), width);
+        let mut command = of_klock(Args::command(), width);
         command.build();
         add(&command, "klock", &mut found);
         found
@@ -81,6 +121,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn klock_help_has_every_command_in_one_group() {
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for command in Args::command().get_subcommands() {
+            assert_eq!(grouped.iter().filter(|name| **name == command.get_name()).count(), 1, "{command}");
+        }
+    }
+
+    #[test]
+    fn the_short_help_of_klock_fits_a_screen() {
+        let help = of_klock(Args::command(), 80).render_help().to_string();
+        assert!(help.lines().count() <= 24, "{help}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (
         &["record"],
         &["-n", "-k", "--by"],
-        "this is an option of `klock analyze`, which reads the trace afterwards",
+        "this is an option of `klock report`, which reads the trace afterwards",
     ),
     (
         &[],
@@ -49,10 +49,11 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
         "group by call stack with --by stack, or by acquisition site with --by site; `klock plot --flame` draws stacks",
     ),
     (
-        &["analyze events", "analyze waits", "analyze holds"],
+        &["events", "waits", "holds"],
         &["--by"],
         "each row is one event, wait or hold; `klock report --by KEY` groups them",
     ),
+    (&["hist"], &["--holds", "--hold"], "use --of hold"),
     (&["export"], &["-U", "--user-stacks-only"], "use --stacks user"),
     (&["export"], &["-K", "--kernel-stacks-only"], "use --stacks kernel"),
     (&["export"], &["-u", "--user-threads-only"], "use --threads user"),
@@ -93,7 +94,14 @@ const COMMANDS: &[(&str, &str)] = &[
     ("contention", "`klock record COMMAND` records, and `klock report` shows the sums"),
     ("stat", "`klock record COMMAND` records, and `klock report` shows the sums"),
     ("top", "`klock record COMMAND` records, and `klock report` shows the locks with most waiting"),
-    ("script", "`klock analyze events` shows each event, and `klock export` writes other formats"),
+    ("script", "`klock events` shows each event, and `klock export` writes other formats"),
+    ("trace", "`klock record COMMAND` records a trace, and `klock events` shows its rows"),
+    ("attach", "`klock record -p PID` records a running process"),
+    ("run", "`klock record COMMAND` runs a command and records it"),
+    ("view", "`klock html` writes a page for the browser"),
+    ("open", "`klock html` writes a page for the browser"),
+    ("explain", "`klock why` says why threads wait, and what would help"),
+    ("flamegraph", "`klock plot --flame` draws stacks by the time they wait"),
     ("annotate", "`klock report --by site` shows lines of code"),
     ("timehist", "`klock waits` shows each wait"),
 ];
@@ -120,6 +128,7 @@ pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Opti
             let word = text(error, ContextKind::InvalidSubcommand)?;
             let expected = match COMMANDS.iter().find(|(name, _)| *name == word) {
                 Some((_, advice)) => (*advice).to_owned(),
+                None if word.contains(['/', ' ']) => format!("`klock record {word}` records a program"),
                 None => match near(word, names) {
                     Some(name) => format!("did you mean klock {name}?"),
                     None => "klock --help lists all commands".to_owned(),

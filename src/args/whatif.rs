@@ -1,4 +1,4 @@
-//! Arguments of `klock analyze whatif`. The order of changes counts: `--also` begins another alternative.
+//! Arguments of `klock whatif`. The order of changes counts: `--also` begins another alternative.
 
 use analyze::tables::whatif::{self, Change, ChangeKind};
 use clap::{ArgAction, ArgMatches, Args as ClapArgs, Command, FromArgMatches};

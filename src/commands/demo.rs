@@ -49,7 +49,7 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     files::write(&picture_path, &picture_options(args), |out| Ok(out.write_all(svg.as_bytes())?))?;
     let shown = |path: &Path| printable(&path.display().to_string()).into_owned();
     eprintln!(
-        "\nThe picture of {PICTURED} is in {}. Next:\n  klock analyze report {} --by site\n  klock plot {} --lock hot_counter -o hot_counter.svg",
+        "\nThe picture of {PICTURED} is in {}. Next:\n  klock report {} --by site\n  klock plot {} --lock hot_counter -o hot_counter.svg",
         shown(&picture_path),
         shown(&trace_path),
         shown(&trace_path)

@@ -1,4 +1,4 @@
-//! `klock analyze diff`: compares two traces, or two groups of hosts, and checks the conditions of `--fail-if`.
+//! `klock diff`: compares two traces, or two groups of hosts, and checks the conditions of `--fail-if`.
 
 use std::path::PathBuf;
 
@@ -82,7 +82,7 @@ fn sides(args: &args::Diff) -> anyhow::Result<(Vec<Trace>, Vec<Trace>)> {
             base.display()
         ),
         (base, []) => anyhow::bail!(
-            "cannot tell the sides of {} traces apart; put -- between them: klock analyze diff BASE... -- NEW...",
+            "cannot tell the sides of {} traces apart; put -- between them: klock diff BASE... -- NEW...",
             base.len()
         ),
         sides => sides,

@@ -31,9 +31,7 @@ pub(super) fn run(args: &args::Man) -> anyhow::Result<Exit> {
     for name in &args.command {
         let known = || -> Vec<&str> { shown(command).map(Command::get_name).collect() };
         let below = |command| shown(command).find(|sub| sub.get_name() == name);
-        // `klock report` is short for `klock analyze report`.
-        let found = below(command).or_else(|| below(klock.find_subcommand("analyze")?));
-        command = found
+        command = below(command)
             .ok_or_else(|| anyhow::anyhow!("invalid command '{name}': use one of {}", known().join(", ")))?;
     }
     let page = page(command)?;
@@ -58,7 +56,7 @@ fn shown(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help")
 }
 
-/// Returns the name of the page: klock-analyze-report.
+/// Returns the name of the page: klock-report.
 fn name_of(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }

@@ -1,4 +1,4 @@
-//! `klock analyze order`: writes the lock orders as a table or a graph, and checks the condition of `--fail-if`.
+//! `klock order`: writes the lock orders as a table or a graph, and checks the condition of `--fail-if`.
 
 use analyze::tables::{
     Table as _,

@@ -28,12 +28,12 @@ fn completions_and_man_pages_know_every_command_and_option() {
         .status();
     assert!(bash.unwrap().success());
     let page = folder.klock(&["man", "analyze", "report"]);
-    for word in [".TH klock-analyze-report 1", "wait_caused", "min\\-wait"] {
+    for word in [".TH klock-report 1", "wait_caused", "min\\-wait"] {
         assert!(page.succeeds().contains(word), "no {word} in {}", page.stdout);
     }
     std::fs::create_dir(folder.path("man1")).unwrap();
     folder.klock(&["man", "-o", "man1"]).succeeds();
-    for name in ["klock.1", "klock-record.1", "klock-analyze-blame.1"] {
+    for name in ["klock.1", "klock-record.1", "klock-blame.1"] {
         assert!(folder.path("man1").join(name).exists(), "no {name}");
     }
     folder.klock(&["man", "-o", "man1"]).fails(2, &["exists", "-f"]);

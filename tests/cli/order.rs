@@ -1,4 +1,4 @@
-//! Checks `klock analyze order`: its text and rows, its options and its exit codes.
+//! Checks `klock order`: its text and rows, its options and its exit codes.
 
 use trace_format::{
     Event, EventKind, Frame, LockId, LockKind, LockRow, Mode, Stack, StackId, TaskId, TraceWriter,

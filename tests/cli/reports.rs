@@ -79,6 +79,9 @@ fn the_columns_of_a_report_can_be_chosen() {
     let unknown = folder.klock(&["analyze", "report", "-F", "cost"]);
     assert_eq!(unknown.code, Some(2));
     assert!(unknown.stderr.contains("invalid column 'cost'"), "{}", unknown.stderr);
+    folder
+        .klock(&["report", "-F", "cnt_hodl"])
+        .fails(2, &["invalid column 'cnt_hodl': did you mean cnt_hold? --help lists all"]);
     let parts = folder.klock(&[
         "analyze",
         "report",

@@ -146,7 +146,7 @@ fn a_mistyped_column_or_key_is_answered_with_the_one_that_was_meant() {
         (&["report", "--by", "sites"], "site"),
         (&["blame", "--by", "stat"], "state"),
     ] {
-        refused(args, &[&format!("did you mean {word}? use one of ")]);
+        refused(args, &[&format!("did you mean {word}? --help lists all")]);
     }
     let far = Folder::new().with_trace(&one_wait()).klock(&["report", "-k", "elephant"]);
     assert!(!far.stderr.contains("did you mean") && far.stderr.contains("use one of"), "{}", far.stderr);
@@ -215,6 +215,10 @@ fn a_mistyped_table_is_answered_with_the_one_that_was_meant() {
     refused(&["reprot"], &["invalid command 'reprot'", "did you mean klock report?"]);
     refused(&["recrod", "true"], &["did you mean klock record?"]);
     refused(&["elephant"], &["invalid command 'elephant': klock --help lists all commands"]);
+    refused(&["./server"], &["invalid command './server': `klock record ./server` records a program"]);
+    refused(&["flamegraph"], &["`klock plot --flame`"]);
+    refused(&["hist", "--holds"], &["use --of hold"]);
+    refused(&["analyze", "reprot"], &["did you mean klock report?"]);
 }
 
 #[test]
@@ -232,7 +236,7 @@ fn a_value_that_an_option_does_not_have_is_answered_in_one_line_with_those_that_
 
 #[test]
 fn an_option_that_does_not_exist_or_lacks_its_value_is_answered_in_one_line() {
-    refused(&["report", "--note"], &["cannot use --note with klock analyze report", "did you mean --notes?"]);
+    refused(&["report", "--note"], &["cannot use --note with klock report", "did you mean --notes?"]);
     refused(&["--elephant"], &["cannot use --elephant with klock: there is no such option; klock --help"]);
     refused(&["check", "now"], &["cannot use 'now' with klock check: klock check --help"]);
     refused(&["report", "--lock"], &["cannot use --lock without a value: give --lock <ADDR|#ID|NAME>"]);

@@ -71,7 +71,7 @@ pub enum AnalyzeError {
     #[error("invalid label '{text}': use NAME=VALUE, as in version=2.1")]
     BadLabel { text: String },
     /// The value of an option is invalid.
-    #[error("invalid {what} '{word}': {}use one of {known}", did_you_mean(word, known))]
+    #[error("invalid {what} '{word}': {}", right_word(word, known))]
     UnknownWord { what: &'static str, word: String, known: String },
     /// The releases of the selected locks were not recorded.
     #[error(
@@ -137,9 +137,12 @@ impl AnalyzeError {
     }
 }
 
-/// Returns a question for the known word that was probably meant, if there is one.
-fn did_you_mean(word: &str, known: &str) -> String {
-    meant(near(word, known.split(", ")))
+/// Returns the known word that was probably meant, or all known words.
+fn right_word(word: &str, known: &str) -> String {
+    match near(word, known.split(", ")) {
+        Some(near) => format!("did you mean {near}? --help lists all"),
+        None => format!("use one of {known}"),
+    }
 }
 
 fn meant(near: Option<&str>) -> String {
@@ -150,13 +153,13 @@ fn meant(near: Option<&str>) -> String {
 pub fn near<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |word: &str| word.replace(['_', '-', ' '], "").to_lowercase();
     let wanted = plain(word);
-    let nearest = known.map(|known| (strsim::levenshtein(&wanted, &plain(known)), known)).min();
+    let nearest = known.map(|known| (strsim::osa_distance(&wanted, &plain(known)), known)).min();
     nearest.filter(|(errors, _)| *errors <= wanted.len() / 4).map(|(_, known)| known)
 }
 
 fn suggestions(busiest: &[String]) -> String {
     if busiest.is_empty() {
-        "`klock analyze report` lists its locks".to_owned()
+        "`klock report` lists its locks".to_owned()
     } else {
         format!("the busiest are {}", busiest.join(", "))
     }

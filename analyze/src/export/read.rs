@@ -142,7 +142,7 @@ pub(super) fn failed_attempts(abandoned: i64, try_failed: i64) -> Option<String>
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| {
         format!(
-            "the format has no row for {}; klock analyze report -F abandoned,try_failed does",
+            "the format has no row for {}; klock report -F abandoned,try_failed does",
             parts.join(" and ")
         )
     })

@@ -126,7 +126,7 @@ impl Tally {
 /// Sums by kind and name of the lock; `None` for locks that have nothing to go by.
 pub(crate) type Named = FxHashMap<(LockKind, Option<String>), Sums>;
 
-/// Returns the name of a lock, or the place of its initialisation or acquisition, as in `klock analyze diff`. An id or an address is no
+/// Returns the name of a lock, or the place of its initialisation or acquisition, as in `klock diff`. An id or an address is no
 /// name: each lock of each recording would have its own.
 fn name(row: &LockRow, stack: Option<StackId>, names: &Names) -> Option<String> {
     let site = names.point(row.id, row.init_stack.or(stack));

@@ -1,6 +1,6 @@
 //! The data of a picture of blame: the holders that others waited for, with the state of their tasks, and the tasks and code that waited.
 //!
-//! The numbers equal the numbers of `klock analyze blame`: each sum is of all waits, also of
+//! The numbers equal the numbers of `klock blame`: each sum is of all waits, also of
 //! those that did not end with the lock.
 
 mod flow;

@@ -1,4 +1,4 @@
-//! `klock analyze blame`: each nanosecond of each wait, charged to the site or the task that held the lock then, and with `--chains` to the
+//! `klock blame`: each nanosecond of each wait, charged to the site or the task that held the lock then, and with `--chains` to the
 //! hold at the end of its chain of waits.
 //!
 //! B waits 100 ns for A, of which A holds the lock for 90: 90 ns are charged to A's hold, 10 ns to the hand-off. Without states and chains, the

@@ -1,4 +1,4 @@
-//! `klock analyze critical`: the locks on the critical path of a task.
+//! `klock critical`: the locks on the critical path of a task.
 //!
 //! A path is walked in each trace. The table has a row for each lock that is on the path or was waited for. Filters choose the locks that are
 //! shown and the waits that are added up beside them, never the path. `docs/causes.md` has the definitions.

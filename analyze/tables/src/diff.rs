@@ -1,4 +1,4 @@
-//! `klock analyze diff`: recordings of one program before and after a change, lock by lock: what became longer, and whether that is more than
+//! `klock diff`: recordings of one program before and after a change, lock by lock: what became longer, and whether that is more than
 //! chance.
 //!
 //! Addresses and ids differ from run to run, so locks are matched by what lasts: name, site of initialisation, site of acquisition.

@@ -1,4 +1,4 @@
-//! `klock analyze hist`: the number of waits or holds in each bucket of times, by key.
+//! `klock hist`: the number of waits or holds in each bucket of times, by key.
 //!
 //! The waits and holds are those of a report: waits that ended with the lock and whose start was seen, holds whose both ends were
 //! seen. So the counts of a key add up to those of its row. Text has a line with a bar per bucket and a block per key; each key has a scale of

@@ -1,4 +1,4 @@
-//! `klock analyze events`, `waits` and `holds`: the rows of a trace with names, for an analysis of one's own.
+//! `klock events`, `waits` and `holds`: the rows of a trace with names, for an analysis of one's own.
 //!
 //! Rows go into a [`Rows`] as the trace is read, so memory does not grow with the trace; sorted rows go there at the end. Events come in the order
 //! of the file, waits and holds in the order in which they end, several traces one after the other.

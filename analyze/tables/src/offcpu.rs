@@ -1,4 +1,4 @@
-//! `klock analyze offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or by stack, waker, task,
+//! `klock offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or by stack, waker, task,
 //! state or system call.
 //!
 //! Each off-CPU time is a line of its key and its measures, which polars adds up. Text shows pairs as blocks, in the manner of bcc's

@@ -1,4 +1,4 @@
-//! `klock analyze order`: locks that tasks take in opposite orders, which could deadlock in another run.
+//! `klock order`: locks that tasks take in opposite orders, which could deadlock in another run.
 //!
 //! The table has a row for each step of each cycle of lock orders. Each trace is read twice: once for the trust block, and once in the order of
 //! its rows, through all locks: filters choose what is shown, never what a task holds. `docs/lock-order.md` has the definitions.

@@ -1,4 +1,4 @@
-//! `klock analyze timeline`: waiting and holding of each key in each period.
+//! `klock timeline`: waiting and holding of each key in each period.
 //!
 //! A wait or hold that is longer than a period is split over the periods that it spans, so the cells of a key add up to its
 //! intervals, to the nanosecond; its start counts in one period. An interval that is open at the end counts until then, one that

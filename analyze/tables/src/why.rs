@@ -1,4 +1,4 @@
-//! `klock analyze why`: the reasons of the waits for the worst locks, and the advice that follows, in sentences.
+//! `klock why`: the reasons of the waits for the worst locks, and the advice that follows, in sentences.
 //!
 //! One reading of each trace adds up how every lock was used and follows the causes of the waits for it. The worst locks are chosen then; rules
 //! judge their sums; text says the verdicts whose rule holds, all other formats have every rule with its value and its limit.

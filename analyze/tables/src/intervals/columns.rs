@@ -82,7 +82,7 @@ pub(super) fn all(what: RowKind, several: bool) -> Vec<Of> {
     columns
 }
 
-/// Declares the columns of `klock analyze events`.
+/// Declares the columns of `klock events`.
 fn add_events(columns: &mut Vec<Of>) {
     let time = |row: &Row| row.event(|event| row.since_start(event.ts_ns));
     columns.extend([
@@ -119,7 +119,7 @@ fn add_events(columns: &mut Vec<Of>) {
     columns.push(site("Site of the call."));
 }
 
-/// Declares the columns of `klock analyze waits`.
+/// Declares the columns of `klock waits`.
 fn add_waits(columns: &mut Vec<Of>) {
     let start = |row: &Row| row.wait(|wait| row.since_start(wait.start_ns));
     let end = |row: &Row| row.wait(|wait| row.since_start(wait.end_ns));
@@ -186,7 +186,7 @@ fn add_waits(columns: &mut Vec<Of>) {
     columns.push(purpose.programs());
 }
 
-/// Declares the columns of `klock analyze holds`.
+/// Declares the columns of `klock holds`.
 fn add_holds(columns: &mut Vec<Of>) {
     let start = |row: &Row| row.hold(|hold| row.since_start(hold.start_ns));
     let end = |row: &Row| row.held(|hold| row.since_start(hold.end_ns));

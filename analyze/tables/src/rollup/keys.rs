@@ -71,7 +71,7 @@ impl LocalKey {
 /// A key with names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactKey {
-    /// The name by which the lock is found in other traces, as in `klock analyze diff`; safe to print.
+    /// The name by which the lock is found in other traces, as in `klock diff`; safe to print.
     pub align: String,
     /// The site of the acquisition, and the class of the locks there; `None` for what `--keys` cuts off.
     pub site: Option<Key>,

@@ -1,4 +1,4 @@
-//! `klock analyze timeline --worst`: the acquisitions of each key in each period with their waits, the worst average first.
+//! `klock timeline --worst`: the acquisitions of each key in each period with their waits, the worst average first.
 //!
 //! An acquisition and its whole wait count in the period of the acquisition: a wait from 40 ms to 110 ms counts 70 ms in the period that
 //! starts at 100 ms, where the [timeline](super) splits it over three. Acquisitions are those of the report, so the rows of a key add up to the
