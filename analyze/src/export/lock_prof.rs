@@ -15,7 +15,6 @@ use super::{
 };
 use output::error::AnalyzeError;
 use tables::{
-    key,
     key::By,
     report::{self, lockprof},
 };
@@ -36,10 +35,7 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
 
 /// Returns a note that names the kinds of lock whose holds were not measured.
 fn unmeasured(report: &report::Report) -> Vec<String> {
-    let unmeasured = |row: &report::Row| match (row.get("total_ns"), &row.key) {
-        (None, key::Key::Site { kind, .. }) => *kind,
-        _ => None,
-    };
+    let unmeasured = |row: &report::Row| row.key.kind().filter(|_| row.get("total_ns").is_none());
     let kinds: BTreeSet<LockKind> = report.rows.iter().filter_map(unmeasured).collect();
     let words: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
     if words.is_empty() {

@@ -7,7 +7,7 @@ use intervals::{
     input::Input,
     items::{Item, Sink},
 };
-use tables::{by_row::ByRow, key::RowKey};
+use tables::{cells::Cells, key::Ids};
 
 /// Periods of the finest level.
 pub(super) const PERIODS: usize = 2048;
@@ -20,7 +20,7 @@ pub(super) const WAITED: usize = 1;
 /// Adds up the intervals of some locks by period.
 pub(super) struct Levels {
     periods: Slices,
-    by_lock: ByRow<()>,
+    by_lock: Cells<(), LockId>,
     locks: usize,
     /// All locks in the first period, then in the second: holds come in the order of their ends, so those in use stay in a processor's
     /// cache.
@@ -34,11 +34,11 @@ impl Levels {
         locks: impl Iterator<Item = i32>,
         (from_ns, to_ns): (i64, i64),
     ) -> Self {
-        let mut by_lock = ByRow::new(input.names.locks().len());
+        let mut by_lock = Cells::new(Ids::Lock, &input.names);
         for lock in locks {
-            by_lock.of(RowKey::Lock(LockId(lock)));
+            by_lock.index(LockId(lock), |subject| subject.lock);
         }
-        let locks = by_lock.rows();
+        let locks = by_lock.len();
         let sums = vec![[0; 2]; locks * PERIODS];
         Self { periods: Slices::new(from_ns, to_ns, PERIODS), by_lock, locks, sums }
     }
@@ -50,14 +50,14 @@ impl Levels {
 
     /// Returns the periods of a lock.
     pub(super) fn of(&self, lock: i32) -> Vec<Use> {
-        let at = self.by_lock.find_index(RowKey::Lock(LockId(lock)));
+        let at = self.by_lock.find(LockId(lock), LockId(lock));
         let sums = |period| at.map_or([0; 2], |at| self.sums[period * self.locks + at as usize]);
         (0..PERIODS).map(sums).collect()
     }
 
     #[inline]
     fn add(&mut self, lock: LockId, start_ns: i64, end_ns: i64, what: usize) {
-        let Some(at) = self.by_lock.find_index(RowKey::Lock(lock)) else { return };
+        let Some(at) = self.by_lock.find(lock, lock) else { return };
         let Self { periods, locks, sums, .. } = self;
         periods.spread(start_ns, end_ns, |period, ns| sums[period * *locks + at as usize][what] += ns);
     }

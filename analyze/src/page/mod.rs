@@ -137,7 +137,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         gather::read(inputs, readers(), &mut gathered.1)?;
     }
     let report = gathered.1.0.report(&report_options, false, None)?;
-    let ranked = || report.rows.iter().filter_map(|row| row.key.lock_id());
+    let ranked = || report.rows.iter().filter_map(|row| row.key.number("lock_id"));
     let Followed { receiver, stats, trust, .. } = match followed {
         Some(followed) => followed,
         None => {
@@ -181,7 +181,7 @@ fn assemble(input: &Input<'_>, plan: &timeline::Plan, computed: Computed) -> Res
         tables::table("chains", "Chains", "root_wait", &chains, &mut pack)?,
     ];
     let verdicts = tables::verdicts(&why, &mut pack);
-    let ranked = report.rows.iter().filter_map(|row| row.key.lock_id());
+    let ranked = report.rows.iter().filter_map(|row| row.key.number("lock_id"));
     let timeline = timeline::timeline(input, plan, ranked, timeline, &mut pack);
     let pictures = pictures(&overview)?;
     let mut notes = Vec::new();

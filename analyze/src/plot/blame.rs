@@ -22,7 +22,7 @@ use intervals::{
 use output::AnalyzeError;
 use tables::{
     blame::{By, Charged, label},
-    key::{Key, RowKey},
+    key::RowKey,
 };
 
 /// The holders and the waits for them.
@@ -114,8 +114,7 @@ impl<'a> Holders<'a> {
     /// Returns the bars of the locks and of the sites, the longest first.
     fn finish(self) -> (Vec<Bar>, Vec<Bar>) {
         let Self { names, locks, sites } = self;
-        let site =
-            |(charged, row): Site| label(charged, By::Site, Some(&Key::of(row, names).label(names)), None);
+        let site = |(charged, row): Site| label(charged, By::Site, Some(&row.label(names)), None);
         (bars(locks, |lock| names.lock_label(lock)), bars(sites, site))
     }
 }

@@ -16,8 +16,9 @@ use trace_format::Trace;
 
 use crate::{
     Table, buckets,
+    cells::Cells,
     frame::{Count, Lines, failed, lines, sums},
-    key::{self, By, Key, RowKey},
+    key::{self, By, Ids, Key, RowKey},
     key_columns,
     rank::{self, OrderBy, Row, Rows, order_by},
     row_ids::{NamedRow, RowIds},
@@ -126,13 +127,13 @@ pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Res
     let sink = |at: usize| Counting {
         input: &inputs[at],
         options,
-        keys: FxHashMap::default(),
+        keys: Cells::new(options.by.map_or(Ids::None, By::ids), &inputs[at].names),
         trust: TrustCounter::default(),
     };
     let how = (readers, options.allow_loss);
     let trust = Input::read_all(inputs, how, sink, |at, Counting { keys, trust, .. }| {
-        for (key, counted) in keys {
-            let row = key.map_or(0, |key| ids.id(at, key, inputs));
+        for (key, counted) in keys.into_values() {
+            let row = options.by.map_or(0, |_| ids.id(at, key, inputs));
             sums.push([row], &counted.sums);
             for (bucket, count) in counted.buckets {
                 counts.push([row, bucket.into()], &Count { count });
@@ -142,7 +143,7 @@ pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Res
     })?;
     let name = |[row]: [i64; 1]| match options.by {
         Some(_) => ids.name(row, inputs),
-        None => NamedRow { key: Key::Host { host: None }, name: "all".to_owned(), trace: None },
+        None => NamedRow { key: Key::default(), name: "all".to_owned(), trace: None },
     };
     let Rows { mut rows, total: keys_total, .. } = ranked(sums, &order, options, name)?;
     add_buckets(&mut rows, counts, options.buckets).map_err(failed)?;
@@ -202,15 +203,15 @@ struct Counted {
 struct Counting<'a> {
     input: &'a Input<'a>,
     options: &'a Options,
-    /// By key; `None` where there is one histogram for all.
-    keys: FxHashMap<Option<RowKey>, Counted>,
+    keys: Cells<Counted>,
     trust: TrustCounter,
 }
 
 impl Counting<'_> {
     fn key(&mut self, subject: key::Subject) -> &mut Counted {
-        let key = |by| RowKey::of(subject, by, &self.input.names);
-        self.keys.entry(self.options.by.map(key)).or_default()
+        // Without a key, all are one row.
+        let by = self.options.by.unwrap_or(By::Host);
+        self.keys.of(subject, |subject| RowKey::of(subject, by, &self.input.names))
     }
 }
 

@@ -17,13 +17,10 @@ pub mod why;
 
 pub mod beside;
 pub mod buckets;
-mod by_pair;
-pub mod by_row;
+pub mod cells;
 mod frame;
 pub mod gather;
-mod grid;
 pub mod key;
-mod key_columns;
 #[cfg(test)]
 mod model;
 mod options;
@@ -36,7 +33,7 @@ mod table;
 #[path = "../tests/support/mod.rs"]
 pub mod testing;
 
-pub use key_columns::{cut_column, key_columns, trace_column};
+pub use key::{cut_column, key_columns, trace_column};
 pub use options::TableOptions;
 pub use rank::Row;
 pub use table::Table;

@@ -15,10 +15,8 @@ use trace_format::{EventRow as _, LockRow, Mode, Stack, StackId, Trace};
 
 use crate::{
     Table,
-    key::{self, Key, RowKey},
-    key_columns,
-    key_columns::folded,
-    table, trace_column,
+    key::{self, Key, RowKey, folded},
+    key_columns, table, trace_column,
 };
 use intervals::{
     engine::Rules,

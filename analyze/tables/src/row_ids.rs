@@ -74,6 +74,11 @@ impl RowIds {
         &self.ids[trace]
     }
 
+    /// Returns the key of a row and the index of its trace, unless the id is [`NONE`].
+    pub(crate) fn key_of(&self, id: i64) -> Option<(usize, RowKey)> {
+        usize::try_from(id).ok().map(|id| self.rows[id])
+    }
+
     /// Returns the name of a row, unless the id is [`NONE`].
     pub(crate) fn name_of(&self, id: i64, inputs: &[Input<'_>]) -> Option<NamedRow> {
         (id != NONE).then(|| self.name(id, inputs))
@@ -82,8 +87,7 @@ impl RowIds {
     pub(crate) fn name(&self, id: i64, inputs: &[Input<'_>]) -> NamedRow {
         let (trace, row) = self.rows[id as usize];
         let Input { names, label, .. } = &inputs[trace];
-        let key = Key::of(row, names);
-        let name = key.label(names);
+        let (key, name) = (Key::of(row, names), row.label(names));
         if inputs.len() > 1 && (self.are_apart || row.is_of_one_trace()) {
             NamedRow { key, name: format!("{label}: {name}"), trace: Some(label.clone()) }
         } else {

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::key_columns::CUT_BY_LOSS;
+use super::key::CUT_BY_LOSS;
 use intervals::input::trust::{About, Trust};
 use output::{
     Cell, Column, Format, Having, Kind, Order, Page, Role,

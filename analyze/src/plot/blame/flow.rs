@@ -11,7 +11,7 @@ use intervals::{
     input::selection::Selection,
     items::{Columns, Item, Needs, Sink},
 };
-use tables::key::{Key, RowKey};
+use tables::key::RowKey;
 
 /// The most nodes of a layer. With more, the last one is for all others.
 pub const MAX_NODES: usize = 12;
@@ -146,7 +146,7 @@ fn layer(ends: impl Iterator<Item = (End, i64)>, names: &Names) -> (Vec<Node>, F
     let shown = if sums.len() > MAX_NODES { MAX_NODES - 1 } else { sums.len() };
     let node = |(end, ns): &(End, i64)| {
         let (party, name) = match end {
-            End::Row(row) => (Party::One, Key::of(*row, names).label(names)),
+            End::Row(row) => (Party::One, row.label(names)),
             End::Handoff => (Party::Handoff, "no task: hand-off".to_owned()),
             End::Unknown => (Party::Unknown, "holder not recorded".to_owned()),
         };

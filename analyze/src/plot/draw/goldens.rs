@@ -25,7 +25,7 @@ use crate::{
 };
 use intervals::Filter;
 use output::AnalyzeError;
-use tables::{key::Key, report};
+use tables::report;
 
 /// The committed traces.
 pub(super) const COMMITTED: [&str; 5] = ["demo", "kernel", "redis", "memcached", "threads_64"];
@@ -106,10 +106,7 @@ impl<'a> Subject<'a> {
 fn most_waited(trace: &Trace) -> LockId {
     let options = report::Options { limit: Some(1), allow_loss: true, ..report::Options::default() };
     let report = report::report(std::slice::from_ref(trace), &options).unwrap();
-    match report.rows.first().map(|row| &row.key) {
-        Some(Key::Lock { lock_id, .. }) => LockId(*lock_id),
-        _ => LockId(0),
-    }
+    LockId(report.rows.first().and_then(|row| row.key.number("lock_id")).unwrap_or(0))
 }
 
 /// The expected pictures.

@@ -22,7 +22,7 @@ use crate::{
 };
 use intervals::Filter;
 use output::AnalyzeError;
-use tables::{key::Key, report};
+use tables::report;
 
 /// A history of this many threads: each waits for the one before it.
 pub(super) fn crowd(threads: i64) -> String {
@@ -142,7 +142,7 @@ fn assert_lengths_are_those_of_the_report(trace: &Trace) {
     let report = report::report(std::slice::from_ref(trace), &options).unwrap();
     assert!(!report.rows.is_empty());
     for row in &report.rows {
-        let Key::Lock { lock_id, .. } = row.key else { panic!("rows are locks") };
+        let lock_id = row.key.number("lock_id").expect("rows are locks");
         let query = Query { lock: LockId(lock_id), window: None, columns: 800 };
         let chart = of_lock(trace, &query).unwrap();
         let (overall, measured) = (&chart.overall, |column: &str| row.get(column).unwrap_or(0));

@@ -2,8 +2,8 @@
 
 use super::row::{By, Charged, Row};
 use crate::{
-    key, key_columns,
-    key_columns::folded,
+    key::{self, folded},
+    key_columns,
     rank::{count, duration},
     trace_column,
 };

@@ -8,25 +8,27 @@ use super::{
     shares::BlameKey,
 };
 use crate::{
-    key::{Key, RowKey},
+    key::{RowKey, stack_label},
     row_ids::{NONE, NamedRow, RowIds},
 };
 use intervals::{
-    input::names::{Names, UNKNOWN, printable},
+    input::names::Names,
     input::{Input, names},
     items::{Detail, State},
 };
-use output::{error::AnalyzeError, layout::STACK_SEPARATOR};
+use output::error::AnalyzeError;
 
 /// Returns the name and the parties of a row with the columns [`KEYS`].
 pub(super) fn named(by: By, ids: &RowIds, inputs: &[Input<'_>], key: [i64; KEYS.len()]) -> NamedRow<Parties> {
     let [charged, state, holder, waiter, on, depth, at, kernel, held, waited, to] = key;
-    let [holder, waiter, on] = [holder, waiter, on].map(|id| ids.name_of(id, inputs));
+    let short = || ids.key_of(holder).map(|(at, row)| row.short_label(&inputs[at].names));
+    let on = ids.key_of(on).map(|(at, row)| on_name(row, &inputs[at].names));
+    let [holder, waiter] = [holder, waiter].map(|id| ids.name_of(id, inputs));
     let charged_to = usize::try_from(charged).ok().map(|at| Charged::ALL[at]);
     let Input { names, label: trace_label, .. } = &inputs[at as usize];
     let held_by = holder.as_ref().map(|holder| match charged_to {
         // The waiter has the class.
-        Some(Charged::Hold | Charged::Waker) if by == By::Pair => holder.key.short_label(names),
+        Some(Charged::Hold | Charged::Waker) if by == By::Pair => short().unwrap_or_default(),
         _ => holder.name.clone(),
     });
     let waiter_name = waiter.as_ref().map(|waiter| &*waiter.name);
@@ -41,7 +43,7 @@ pub(super) fn named(by: By, ids: &RowIds, inputs: &[Input<'_>], key: [i64; KEYS.
     let parties = Parties {
         charged_to,
         state: usize::try_from(state).ok().map(|at| State::ALL[at]),
-        on: on.map(on_name),
+        on,
         passed_to: passed_to.map(|to| if several { format!("{trace_label}: {to}") } else { to }),
         depth: (depth != NONE).then_some(depth),
         stacks: [at, kernel, held, waited],
@@ -112,13 +114,10 @@ pub(super) fn on_key(detail: Detail, names: &Names) -> Option<RowKey> {
 }
 
 /// Returns the name of the circumstances of a state; safe to print.
-fn on_name(row: NamedRow) -> String {
+fn on_name(row: RowKey, names: &Names) -> String {
     match row {
-        NamedRow { key: Key::Stack { stack, .. }, .. } if stack.is_empty() => UNKNOWN.to_owned(),
-        NamedRow { key: Key::Stack { stack, .. }, .. } => {
-            printable(&stack.join(STACK_SEPARATOR)).into_owned()
-        }
-        NamedRow { name, .. } => name,
+        RowKey::Stack(chain, _) => stack_label(names.chain_of_number(chain)),
+        row => row.label(names),
     }
 }
 

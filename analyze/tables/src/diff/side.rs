@@ -9,8 +9,8 @@ use super::{
     periods::{Cut, Periods, Spans},
 };
 use crate::{
-    by_row::ByRow,
-    key::{By, Key, RowKey, Subject},
+    cells::Cells,
+    key::{By, Ids, RowKey, Subject},
 };
 use intervals::{
     input::names::{Names, Point},
@@ -65,7 +65,8 @@ impl Side {
         let cut = Cut::of(input)?;
         let mut keys: BTreeMap<String, Periods> = BTreeMap::new();
         let sink = |_| {
-            let keys = ByRow::new(input.names.locks().len());
+            let ids = if by == Align::Comm { Ids::Task } else { Ids::LockAndStack };
+            let keys = Cells::new(ids, &input.names);
             RecordingSums { input, by, cut, keys, trust: TrustCounter::default() }
         };
         let trust = Input::read_all(&inputs, (readers(), options.allow_loss), sink, |_, sums| {
@@ -118,31 +119,25 @@ pub fn label(by: Align, lock: Option<LockId>, key: RowKey, names: &Names) -> Str
     let named = row.filter(|row| by == Align::Lock && row.name.is_some());
     match by {
         Align::Lock | Align::Init => match (named, init) {
-            (Some(row), _) => Key::of(RowKey::of(row.id, By::Class, names), names).label(names),
+            (Some(row), _) => RowKey::of(row.id, By::Class, names).label(names),
             (None, Some((row, point))) => {
                 format!("{} initialised in {}", row.kind, lasting(point).unwrap_or_else(|| point.label()))
             }
             (None, None) => site(key, names),
         },
         Align::Site => site(key, names),
-        Align::Stack | Align::Kind | Align::Comm => Key::of(key, names).label(names),
+        Align::Stack | Align::Kind | Align::Comm => key.label(names),
     }
 }
 
 /// Returns the name of an acquisition site and class of locks.
 fn site(row: RowKey, names: &Names) -> String {
-    let key = Key::of(row, names);
-    let lasting = match row {
-        RowKey::Site(point, _) => lasting(names.point_of_number(point)),
-        _ => None,
-    };
-    match (&key, lasting) {
-        (Key::Site { kind, lock_name, .. }, Some(place)) => {
-            let class = Key::Class { kind: *kind, lock_name: lock_name.clone() };
-            format!("{place} ({})", class.label(names))
-        }
-        _ => key.label(names),
+    if let RowKey::Site(point, class) = row
+        && let Some(place) = lasting(names.point_of_number(point))
+    {
+        return format!("{place} ({})", RowKey::Class(class).label(names));
     }
+    row.label(names)
 }
 
 /// Returns the function and the name of its file. Lines change with the program, directories with the place of the build.
@@ -160,17 +155,17 @@ struct RecordingSums<'a> {
     input: &'a Input<'a>,
     by: Align,
     cut: Cut,
-    keys: ByRow<Periods>,
+    keys: Cells<Periods>,
     trust: TrustCounter,
 }
 
 impl RecordingSums<'_> {
     /// Returns the periods of the key of an interval.
     fn periods(&mut self, subject: Subject) -> &mut Periods {
-        let names = &self.input.names;
-        self.keys.of(match self.by {
+        let (by, names) = (self.by, &self.input.names);
+        self.keys.of(subject, |subject| match by {
             // A lock without a name and a site of initialisation goes by its site of acquisition.
-            Align::Lock | Align::Init if goes_by_itself(self.by, subject.lock, names) => {
+            Align::Lock | Align::Init if goes_by_itself(by, subject.lock, names) => {
                 RowKey::Lock(subject.lock)
             }
             Align::Lock | Align::Init | Align::Site => RowKey::of(subject, By::Site, names),

@@ -1,19 +1,23 @@
-//! Row keys by ids: a hold, a wait or a failed attempt enters, a small key in the ids of its trace leaves.
+//! Row keys by ids: a hold, a wait or a failed attempt enters, a small key in the ids of its trace leaves, and the same with names.
 
-use trace_format::{LockId, LockKind, StackId, Syscall, TaskId};
+use trace_format::{LockId, LockKind, LockRow, StackId, Syscall, TaskId};
 
-use super::by::By;
+use super::{
+    by::By,
+    part::{Key, Part},
+};
 use intervals::{
-    input::names::Names,
     input::names::purposes::Purpose,
+    input::names::{Names, UNKNOWN, printable, shorten},
     items::{Hold, TryFailure, Wait},
 };
+use output::layout::STACK_SEPARATOR;
 
 /// The lock, task and stack that a row key is made of: a hold's at its acquisition, a wait's at its begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject {
     pub lock: LockId,
-    task: TaskId,
+    pub task: TaskId,
     pub stack: Option<StackId>,
 }
 
@@ -30,6 +34,7 @@ impl From<(LockId, TaskId, Option<StackId>)> for Subject {
 }
 
 impl From<&Hold> for Subject {
+    #[inline]
     fn from(hold: &Hold) -> Self {
         Self { lock: hold.lock, task: hold.task, stack: hold.stack }
     }
@@ -47,7 +52,7 @@ impl From<&Wait> for Subject {
     }
 }
 
-/// A row within one trace, by the ids of that trace; [`Key`](super::Key) is the same with names.
+/// A row within one trace, by the ids of that trace; [`Key`] is the same with names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowKey {
     /// One row for the whole trace.
@@ -71,17 +76,8 @@ pub enum RowKey {
 }
 
 impl RowKey {
-    #[inline]
     pub fn of(subject: impl Into<Subject>, by: By, names: &Names) -> Self {
-        // Nearly all rows are of these, for which no subject is made.
-        match by {
-            By::Lock => Self::Lock(subject.into().lock),
-            By::Host => Self::Host,
-            _ => Self::of_other(subject.into(), by, names),
-        }
-    }
-
-    fn of_other(Subject { lock, task, stack }: Subject, by: By, names: &Names) -> Self {
+        let Subject { lock, task, stack } = subject.into();
         match by {
             By::Lock => Self::Lock(lock),
             By::Site => Self::Site(names.point_number(lock, stack), names.class_number(lock)),
@@ -100,14 +96,134 @@ impl RowKey {
 
     /// Returns the lock, if the row is one.
     pub const fn lock(self) -> Option<LockId> {
-        match self {
-            Self::Lock(lock) => Some(lock),
-            _ => None,
-        }
+        if let Self::Lock(lock) = self { Some(lock) } else { None }
     }
 
     /// Returns whether a row of another trace is never the same row.
     pub const fn is_of_one_trace(self) -> bool {
         matches!(self, Self::Lock(_) | Self::Task(_) | Self::TaskLock(..) | Self::Process(_))
+    }
+
+    /// Returns the name of the row; safe to print.
+    pub fn label(self, names: &Names) -> String {
+        let class = |class: Option<u32>| {
+            class
+                .and_then(|class| names.class(class))
+                .map_or_else(|| UNKNOWN.to_owned(), |class| class.label())
+        };
+        let safe = |text: Option<&str>| text.map_or(UNKNOWN.into(), printable).into_owned();
+        match self {
+            Self::Lock(id) => names.lock_label(id),
+            Self::Site(_, of) => format!("{} ({})", self.short_label(names), class(of)),
+            Self::Stack(chain, of) => {
+                format!("{} ({})", stack_label(names.chain_of_number(chain)), class(of))
+            }
+            Self::Class(of) => class(of),
+            Self::Kind(kind) => kind.map_or_else(|| UNKNOWN.to_owned(), |kind| kind.to_string()),
+            Self::Task(id) => names.task_label(id),
+            Self::TaskLock(task, lock) => format!("{}: {}", names.task_label(task), names.lock_label(lock)),
+            Self::Process(Some(pid)) if pid >= 0 => {
+                format!("{} (pid {pid})", safe(names.process_comm(pid)))
+            }
+            Self::Process(_) => UNKNOWN.to_owned(),
+            Self::Syscall(call, chain) => syscall_label(call, names.chain_of_number(chain)),
+            Self::Purpose(purpose) => purpose.to_string(),
+            Self::Host => safe(names.host()),
+            Self::Comm(comm) => safe(comm.and_then(|comm| names.comm_of_number(comm))),
+            Self::Cgroup(cgroup) => safe(cgroup.and_then(|cgroup| names.cgroup_of_number(cgroup))),
+        }
+    }
+
+    /// Returns the name without the class of the locks, if the row has a site.
+    pub fn short_label(self, names: &Names) -> String {
+        match self {
+            Self::Site(point, _) => names.point_of_number(point).label(),
+            row => row.label(names),
+        }
+    }
+}
+
+impl Key {
+    /// Returns the key of a row with the names of its trace: the parts of its dimension, in the order of their columns.
+    pub fn of(row: RowKey, names: &Names) -> Self {
+        let (by, parts): (_, Vec<Part>) = match row {
+            RowKey::Lock(id) => {
+                let lock = names.lock(id);
+                let pid = lock.and_then(|lock| lock.pid);
+                (By::Lock, [vec![id.0.into()], address_and_kind(lock), vec![pid.into()]].concat())
+            }
+            RowKey::Site(point, class) => {
+                let point = names.point_of_number(point);
+                let file = text(point.file.as_deref().map(shorten));
+                let place = [file, point.line.into(), text(point.function.as_deref()), point.place().into()];
+                (By::Site, [place.to_vec(), kind_and_name(class, names)].concat())
+            }
+            RowKey::Stack(chain, class) => {
+                (By::Stack, [vec![stack(chain, names)], kind_and_name(class, names)].concat())
+            }
+            RowKey::Class(class) => (By::Class, kind_and_name(class, names)),
+            RowKey::Kind(kind) => (By::Kind, vec![kind.into()]),
+            RowKey::Task(id) => (By::Task, of_task(id, names)),
+            RowKey::TaskLock(task_id, lock_id) => {
+                let lock = names.lock(lock_id);
+                let init = names.chain_number(lock_id, lock.and_then(|lock| lock.init_stack));
+                let rest = vec![text(lock.and_then(|lock| lock.name.as_deref())), stack(init, names)];
+                let id = vec![lock_id.0.into()];
+                (By::TaskLock, [of_task(task_id, names), id, address_and_kind(lock), rest].concat())
+            }
+            RowKey::Process(pid) => {
+                let comm = pid.and_then(|pid| names.process_comm(pid));
+                (By::Process, vec![pid.filter(|pid| *pid >= 0).into(), text(comm)])
+            }
+            RowKey::Comm(comm) => (By::Comm, vec![text(comm.and_then(|comm| names.comm_of_number(comm)))]),
+            RowKey::Cgroup(of) => (By::Cgroup, vec![text(of.and_then(|of| names.cgroup_of_number(of)))]),
+            RowKey::Host => (By::Host, vec![text(names.host())]),
+            RowKey::Purpose(purpose) => (By::Purpose, vec![Part::Purpose(purpose)]),
+            // No table has a column for system calls.
+            RowKey::Syscall(..) => return Self(vec![("syscall", row.label(names).into())]),
+        };
+        Self(by.dim().columns.iter().copied().zip(parts).collect())
+    }
+}
+
+fn text(text: Option<&str>) -> Part {
+    text.map(str::to_owned).into()
+}
+
+fn stack(chain: u32, names: &Names) -> Part {
+    Part::Stack(names.chain_of_number(chain).to_vec())
+}
+
+fn kind_and_name(class: Option<u32>, names: &Names) -> Vec<Part> {
+    let class = class.and_then(|class| names.class(class));
+    vec![class.map(|class| class.kind).into(), text(class.and_then(|class| class.name.as_deref()))]
+}
+
+fn address_and_kind(lock: Option<&LockRow>) -> Vec<Part> {
+    let address = lock.and_then(|lock| lock.address).map(|address| format!("{address:#x}"));
+    vec![address.into(), lock.map(|lock| lock.kind).into()]
+}
+
+fn of_task(id: TaskId, names: &Names) -> Vec<Part> {
+    let task = names.task(id);
+    let (pid, tid) = (task.map(|task| task.pid), task.map(|task| task.tid));
+    vec![id.0.into(), pid.into(), tid.into(), text(task.and_then(|task| task.comm.as_deref()))]
+}
+
+/// Returns the functions of a stack as the name of a row; safe to print.
+pub fn stack_label(functions: &[String]) -> String {
+    if functions.is_empty() {
+        UNKNOWN.to_owned()
+    } else {
+        printable(&functions.join(STACK_SEPARATOR)).into_owned()
+    }
+}
+
+/// Returns the name of a system call with the functions that made it; safe to print.
+pub fn syscall_label(syscall: Syscall, stack: &[String]) -> String {
+    let call = if syscall == Syscall::NONE { "no system call".into() } else { syscall.name() };
+    match stack {
+        [] => call.into_owned(),
+        functions => format!("{call} ({})", stack_label(functions)),
     }
 }

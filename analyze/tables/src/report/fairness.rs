@@ -10,11 +10,12 @@ use trace_format::{LockId, TaskId};
 
 use super::{
     Row,
-    queueing::{Held, LockQueue, QueueSums},
+    queueing::{LockQueue, QueueSums},
 };
 use crate::{
+    cells::Cells,
     frame::{Lines, Sums as _, failed, known},
-    key::{By, RowKey},
+    key::{By, Ids, RowKey},
     rank::{count, duration, measure},
     row_ids::RowIds,
 };
@@ -53,14 +54,14 @@ pub(super) fn join(
     let mut held: BTreeMap<(i64, usize, TaskId), i64> = BTreeMap::new();
     for (trace, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {
         let names = &input.names;
-        let queues = || Queues { by_lock: FxHashMap::default(), held: Held::new(names) };
+        let queues = || Queues { by_lock: FxHashMap::default(), held: Cells::new(Ids::TaskAndLock, names) };
         let row = |lock: LockId| ids.of_trace(trace).get(&RowKey::of(lock, by, names)).copied();
         for Queues { by_lock, held: times } in input.run_apart(readers, queues)?.0 {
             for (lock, mut queue) in by_lock {
                 queue.finish();
                 row(lock).into_iter().for_each(|row| lines.push([row], &queue.sums));
             }
-            for (lock, task, ns) in times.into_times() {
+            for ((lock, task), ns) in times.into_values() {
                 if let Some(row) = row(lock) {
                     let sum = held.entry((row, trace, task)).or_default();
                     *sum = sum.saturating_add(ns);
@@ -107,7 +108,8 @@ fn hog(times: &[i64]) -> i64 {
 /// The queues of the locks of one reader.
 struct Queues {
     by_lock: FxHashMap<LockId, LockQueue>,
-    held: Held,
+    /// Hold time by lock and task.
+    held: Cells<i64, (LockId, TaskId)>,
 }
 
 impl Queues {
@@ -126,7 +128,8 @@ impl Sink for Queues {
             Item::Acquired(hold) => self.of(hold.lock).acquired(hold),
             Item::WaitBegins(wait) => self.of(wait.lock).wait_begins(wait),
             Item::Hold(hold) => {
-                self.held.add(hold);
+                let ns = self.held.of(hold, |subject| (subject.lock, subject.task));
+                *ns = ns.saturating_add(hold.end_ns.saturating_sub(hold.start_ns));
                 self.of(hold.lock).hold(hold);
             }
             Item::Wait(wait) => self.of(wait.lock).wait(wait),

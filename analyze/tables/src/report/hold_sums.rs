@@ -60,7 +60,7 @@ impl HoldSums {
     }
 
     /// Adds a wait that did not end with the lock. All others are in the sums of the hold that they led to.
-    pub(super) fn add_wait(&mut self, wait: &Wait) {
+    pub fn add_wait(&mut self, wait: &Wait) {
         match wait.outcome {
             Outcome::Acquired => {}
             Outcome::Abandoned(_) => {

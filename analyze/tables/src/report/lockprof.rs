@@ -7,7 +7,6 @@
 use std::io::Write;
 
 use super::{Report, Row};
-use crate::key::Key;
 use intervals::input::names::{UNKNOWN, printable};
 use output::error::AnalyzeError;
 
@@ -44,13 +43,15 @@ fn write_rows(rows: &[Row], out: &mut (impl Write + ?Sized)) -> std::io::Result<
 
 /// `file:line (class:lockname)`.
 fn name(row: &Row) -> String {
-    let Key::Site { file, line, place, kind, lock_name, .. } = &row.key else { return row.name.clone() };
-    let file = match file.as_deref() {
-        Some(file) if !file.is_empty() => printable(file).into_owned(),
+    let key = &row.key;
+    let Some(place) = key.text("place") else { return row.name.clone() };
+    let file = match key.text("file") {
+        Some(file) if !file.is_empty() => printable(file),
         // Without a source file, the place says more than FreeBSD could.
-        None if place != UNKNOWN => place.clone(),
-        _ => UNKNOWN.to_owned(),
+        None if place != UNKNOWN => place.into(),
+        _ => UNKNOWN.into(),
     };
-    let class = kind.map_or(UNKNOWN, |kind| kind.as_str());
-    format!("{file}:{} ({class}:{})", line.unwrap_or(0), printable(lock_name.as_deref().unwrap_or("")))
+    let class = key.kind().map_or(UNKNOWN, |kind| kind.as_str());
+    let lock_name = printable(key.text("lock_name").unwrap_or_default());
+    format!("{file}:{} ({class}:{lock_name})", key.number("line").unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Queues of waiting tasks and their fairness, per lock: episodes and overtaking. `held` has the division of hold time among tasks.
+//! Queues of waiting tasks and their fairness, per lock: episodes and overtaking.
 //!
 //! The holds and waits of one lock enter in the order of the trace. Time passes between two of them, and the events of one nanosecond
 //! are settled when the next one begins, so their order does not matter.
@@ -7,10 +7,6 @@ use trace_format::{Mode, TaskId};
 
 use crate::frame::sums;
 use intervals::engine::{Hold, Outcome, Wait};
-
-mod held;
-
-pub use held::Held;
 
 sums! {
     /// The sums of a lock or of several.

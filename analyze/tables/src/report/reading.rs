@@ -8,8 +8,7 @@ use super::{
     states::{self, HoldStates, StatesByRow},
 };
 use crate::{
-    by_pair::ByPair,
-    by_row::ByRow,
+    cells::Cells,
     frame::Lines,
     gather::Gather,
     key::{By, RowKey, Subject},
@@ -87,12 +86,9 @@ impl<'a> Gather for Found<'a> {
     fn sink(&self, at: usize) -> Summing<'a> {
         let Reading { by, has_parts, has_percentiles, .. } = self.reading;
         let rows = Rows::new(&self.inputs[at], self.reading);
-        let names = rows.names;
         Summing {
             rows,
-            found: ByRow::new(names.locks().len()),
-            // Rows by lock are found by the id of the lock alone.
-            by_pair: (by != By::Lock && by.is_of_lock_and_stack()).then(|| ByPair::new(names)),
+            found: Cells::new(by.ids(), rows.names),
             columns: if has_parts { Columns::States } else { Columns::Times },
             takes_all: rows.selection.selects_all_holds() && !has_percentiles,
             times: has_percentiles.then(FirstPass::default),
@@ -149,9 +145,7 @@ impl<'a> Rows<'a> {
 /// Adds credited holds to the sums of their rows, and the others to the trust counter.
 pub struct Summing<'a> {
     rows: Rows<'a>,
-    found: ByRow<RowSums>,
-    /// Indices of rows, if lock and stack decide which row an interval has.
-    by_pair: Option<ByPair>,
+    found: Cells<RowSums>,
     columns: Columns,
     /// Whether all holds are selected, and nothing else is made of a plain hold than the sums of its row.
     takes_all: bool,
@@ -190,20 +184,8 @@ impl Summing<'_> {
     /// Returns the index of the row of an interval.
     #[inline]
     fn row(&mut self, subject: impl Into<Subject>) -> u32 {
-        let subject = subject.into();
-        if self.rows.by == By::Lock {
-            return self.found.index(RowKey::Lock(subject.lock));
-        }
-        let known = self.by_pair.as_ref().and_then(|by_pair| by_pair.get(subject.lock, subject.stack));
-        known.unwrap_or_else(|| self.new_row(subject))
-    }
-
-    fn new_row(&mut self, subject: Subject) -> u32 {
-        let at = self.found.index(self.rows.key(subject));
-        if let Some(by_pair) = &mut self.by_pair {
-            by_pair.set(subject.lock, subject.stack, at);
-        }
-        at
+        let rows = self.rows;
+        self.found.index(subject, |subject| rows.key(subject))
     }
 
     #[inline]

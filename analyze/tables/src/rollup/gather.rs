@@ -10,9 +10,9 @@ use super::keys::{Aligns, LocalKey};
 use crate::{
     blame::{self, BlameKey, BlameSums, Shares},
     buckets::bucket,
-    by_pair::ByPair,
+    cells::Cells,
     frame::{Sums as _, sums},
-    key::Subject,
+    key::{Ids, Subject},
     report::{HoldStates, HoldSums, StateSums, read_states},
     spans::{LastPeriod, Periods},
 };
@@ -25,48 +25,26 @@ use intervals::{
 use output::error::AnalyzeError;
 
 sums! {
-    /// The sums that a report does not have.
-    pub(super) struct MoreSums {
-        /// Waits that ended without the lock.
-        abandoned: Sum,
-        /// Waits that the source divides into spinning, sleep and run queue, and their length.
-        known_waits: Sum,
-        known_wait_ns: Sum,
-        blocked_ns: Sum,
-        runq_ns: Sum,
+    /// The times of intervals, split over the periods that they span.
+    pub(super) struct SpanSums {
         waiting_ns: Sum,
         holding_ns: Sum,
-        /// 1 if holds of any of the locks in `waiting_ns` or `holding_ns` are recorded.
+        /// 1 if holds of any of the locks in these times are recorded.
         measured: Max,
     }
 }
 
-/// The sums of a key in a period.
+/// The sums of a key in a period: the sums of a report, and the times in the period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FactSums {
     pub(super) holds: HoldSums,
-    pub(super) more: MoreSums,
+    pub(super) spans: SpanSums,
 }
 
 impl FactSums {
-    /// Adds a hold that is credited.
-    fn hold(&mut self, hold: &Hold) {
-        self.holds.add(hold);
-        if hold.contended
-            && let (Some(wait_ns), Some(blocked_ns), Some(runq_ns)) =
-                (hold.wait_ns, hold.blocked_ns, hold.runq_ns)
-        {
-            let more = &mut self.more;
-            more.known_waits += 1;
-            more.known_wait_ns = more.known_wait_ns.saturating_add(wait_ns);
-            more.blocked_ns = more.blocked_ns.saturating_add(blocked_ns);
-            more.runq_ns = more.runq_ns.saturating_add(runq_ns);
-        }
-    }
-
     pub(super) fn merge(&mut self, other: &Self) {
         self.holds.merge(&other.holds);
-        self.more.merge(&other.more);
+        self.spans.merge(&other.spans);
     }
 }
 
@@ -90,10 +68,10 @@ impl Gathered {
     pub(super) fn add(&mut self, reader: Gather<'_>) -> TrustCounter {
         let Gather { keys, facts, buckets, shares, trust, .. } = reader;
         for ((period, key), sums) in facts {
-            self.facts.entry((period, keys[key])).or_default().merge(&sums);
+            self.facts.entry((period, keys.key(key))).or_default().merge(&sums);
         }
         for ((period, key), counts) in buckets {
-            let all = self.buckets.entry((period, keys[key])).or_default();
+            let all = self.buckets.entry((period, keys.key(key))).or_default();
             for (all, counts) in all.iter_mut().zip(counts) {
                 counts.into_iter().for_each(|(bucket, n)| *all.entry(bucket).or_default() += n);
             }
@@ -124,14 +102,10 @@ pub(super) struct Gather<'a> {
     window: (i64, i64),
     periods: LastPeriod,
     long_periods: LastPeriod,
-    keys: Vec<LocalKey>,
-    /// The index of each key.
-    index: FxHashMap<LocalKey, usize>,
-    /// The same index by lock and stack: nearly every interval has the lock and the stack of an earlier interval.
-    by_pair: ByPair,
+    keys: Cells<(), LocalKey>,
     /// By period and index of the key.
-    facts: FxHashMap<(i64, usize), FactSums>,
-    buckets: FxHashMap<(i64, usize), [FxHashMap<u32, i64>; 2]>,
+    facts: FxHashMap<(i64, u32), FactSums>,
+    buckets: FxHashMap<(i64, u32), [FxHashMap<u32, i64>; 2]>,
     shares: Shares<'a>,
     trust: TrustCounter,
 }
@@ -151,9 +125,7 @@ impl<'a> Gather<'a> {
             window,
             periods: LastPeriod::new(periods),
             long_periods: LastPeriod::new(long_periods),
-            keys: Vec::new(),
-            index: FxHashMap::default(),
-            by_pair: ByPair::new(&input.names),
+            keys: Cells::new(Ids::LockAndStack, &input.names),
             facts: FxHashMap::default(),
             buckets: FxHashMap::default(),
             shares: Shares::new(blame::By::Pair, &input.names, &input.selection).by_period(long_periods),
@@ -163,18 +135,8 @@ impl<'a> Gather<'a> {
 
     /// Returns the index of the key of an interval.
     #[inline]
-    fn key(&mut self, subject: Subject) -> usize {
-        if let Some(at) = self.by_pair.get(subject.lock, subject.stack) {
-            return at as usize;
-        }
-        let key = LocalKey::of(subject, &self.input.names, self.aligns);
-        let at = *self.index.entry(key).or_insert(self.keys.len());
-        if at == self.keys.len() {
-            self.keys.push(key);
-        }
-        // There are at most as many as locks times stacks that occur, whose intervals fill the memory earlier.
-        self.by_pair.set(subject.lock, subject.stack, at as u32);
-        at
+    fn key(&mut self, subject: Subject) -> u32 {
+        self.keys.index(subject, |subject| LocalKey::of(subject, &self.input.names, self.aligns))
     }
 
     /// Returns the parts of an interval in the window, by period.
@@ -183,7 +145,7 @@ impl<'a> Gather<'a> {
         self.periods.parts(start_ns.max(from_ns), end_ns.min(to_ns))
     }
 
-    fn facts(&mut self, period: i64, key: usize) -> &mut FactSums {
+    fn facts(&mut self, period: i64, key: u32) -> &mut FactSums {
         self.facts.entry((period, key)).or_default()
     }
 
@@ -230,16 +192,16 @@ impl Gather<'_> {
             (self.periods.number(hold.end_ns), self.measured(hold.lock), self.key(hold.into()));
         if is_split {
             for (period, ns) in self.parts(hold.start_ns, hold.end_ns) {
-                let more = &mut self.facts(period, key).more;
-                more.holding_ns = more.holding_ns.saturating_add(ns);
-                more.measured |= measured;
+                let spans = &mut self.facts(period, key).spans;
+                spans.holding_ns = spans.holding_ns.saturating_add(ns);
+                spans.measured |= measured;
             }
         }
         if is_selected && is_cut {
             self.facts(period, key).holds.cut_by_loss += 1;
         }
         if is_selected && hold.is_credited() {
-            self.facts(period, key).hold(hold);
+            self.facts(period, key).holds.add(hold);
             let [holds, waits] =
                 self.buckets.entry((self.long_periods.number(hold.end_ns), key)).or_default();
             if hold.state == HoldState::Complete {
@@ -262,19 +224,17 @@ impl Gather<'_> {
         }
         let (period, measured, key) =
             (self.periods.number(wait.end_ns), self.measured(wait.lock), self.key(wait.into()));
-        match wait.outcome {
-            Outcome::CutByLoss if is_selected => {
-                self.facts(period, key).holds.cut_by_loss += 1;
-                return;
-            }
-            Outcome::CutByLoss => return,
-            Outcome::Abandoned(_) if is_selected => self.facts(period, key).more.abandoned += 1,
-            _ => {}
+        // Waits that are open at the end have no column.
+        if is_selected && matches!(wait.outcome, Outcome::Abandoned(_) | Outcome::CutByLoss) {
+            self.facts(period, key).holds.add_wait(wait);
+        }
+        if wait.outcome == Outcome::CutByLoss {
+            return;
         }
         for (period, ns) in self.parts(wait.start_ns, wait.start_ns.saturating_add(wait.wait_ns)) {
-            let more = &mut self.facts(period, key).more;
-            more.waiting_ns = more.waiting_ns.saturating_add(ns);
-            more.measured |= measured;
+            let spans = &mut self.facts(period, key).spans;
+            spans.waiting_ns = spans.waiting_ns.saturating_add(ns);
+            spans.measured |= measured;
         }
     }
 }

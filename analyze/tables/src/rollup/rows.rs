@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 use rustc_hash::FxHashMap;
 
 use super::{
-    gather::{Buckets, FactSums, Facts, MoreSums, States},
+    gather::{Buckets, FactSums, Facts, States},
     keys::{self, Aligns, FactKey},
 };
 use crate::{
@@ -79,8 +79,8 @@ impl Naming<'_> {
         let states = states.into_iter().flatten().map(|(key, states)| (key, (FactSums::default(), states)));
         let facts = facts.into_iter().map(|(key, sums)| (key, (sums, StateSums::default())));
         let named = |((period, key), sums)| ((period, self.aligns.name(key, self.names)), sums);
-        let weight = |(FactSums { holds, more }, _): &(FactSums, StateSums)| {
-            (holds.wait_total_ns, more.waiting_ns, holds.total_ns, holds.count)
+        let weight = |(FactSums { holds, spans }, _): &(FactSums, StateSums)| {
+            (holds.wait_total_ns, spans.waiting_ns, holds.total_ns, holds.count)
         };
         let merge = |(all, all_states): &mut (FactSums, StateSums), (sums, states): (FactSums, StateSums)| {
             all.merge(&sums);
@@ -158,8 +158,8 @@ impl FactRow {
         (self.sums.holds.waits_known > 0).then(|| of(&self.sums.holds))
     }
 
-    fn parted(&self, of: impl Fn(&MoreSums) -> i64) -> Option<i64> {
-        (self.sums.more.known_waits > 0).then(|| of(&self.sums.more))
+    fn parted(&self, of: impl Fn(&HoldSums) -> i64) -> Option<i64> {
+        (self.sums.holds.parted > 0).then(|| of(&self.sums.holds))
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) fn fact_columns() -> Vec<Column<FactRow>> {
             |row| row.held(|s| s.owner_changes),
             "Holds before which another task had the lock.",
         ),
-        ("abandoned", |row| Some(row.sums.more.abandoned), "Waits that ended without the lock."),
+        ("abandoned", |row| Some(row.sums.holds.abandoned), "Waits that ended without the lock."),
         (
             "cut_by_loss",
             |row| Some(row.sums.holds.cut_by_loss),
@@ -197,12 +197,16 @@ pub(super) fn fact_columns() -> Vec<Column<FactRow>> {
         ("wait_total", |row| row.waited(|s| s.wait_total_ns), "All waits that ended with the lock."),
         ("wait_caused", |row| row.held(|s| s.wait_caused_ns), "Waits of others that holds are charged."),
         ("gap", gap, "The part of wait_total in which no other task held the lock."),
-        ("spin", |row| row.parted(|s| s.known_wait_ns - s.blocked_ns - s.runq_ns), "Waits spent on a CPU."),
-        ("blocked", |row| row.parted(|s| s.blocked_ns), "Waits spent asleep."),
-        ("runq", |row| row.parted(|s| s.runq_ns), "Waits spent ready to run, without a CPU."),
+        (
+            "spin",
+            |row| row.parted(|s| s.parted_wait_ns - s.parted_blocked_ns - s.parted_runq_ns),
+            "Waits spent on a CPU.",
+        ),
+        ("blocked", |row| row.parted(|s| s.parted_blocked_ns), "Waits spent asleep."),
+        ("runq", |row| row.parted(|s| s.parted_runq_ns), "Waits spent ready to run, without a CPU."),
         (
             "waiting",
-            |row| Some(row.sums.more.waiting_ns),
+            |row| Some(row.sums.spans.waiting_ns),
             "Time that tasks waited in the period, however waits end.",
         ),
         ("holding", holding, "Time that tasks held the lock in the period."),
@@ -211,7 +215,7 @@ pub(super) fn fact_columns() -> Vec<Column<FactRow>> {
         (row.sums.holds.gaps_known > 0).then_some(row.sums.holds.gap_ns)
     }
     fn holding(row: &FactRow) -> Option<i64> {
-        (row.sums.more.measured > 0).then_some(row.sums.more.holding_ns)
+        (row.sums.spans.measured > 0).then_some(row.sums.spans.holding_ns)
     }
     let mut columns = vec![Of::timestamp("period", |row| row.period_ns, PERIOD)];
     columns.extend(keys::columns(|row: &FactRow| &row.key));

@@ -13,7 +13,8 @@ use crate::{
     frame::Sums as _,
     hist,
     key::{By, Key},
-    report, testing, timeline as timeline_table,
+    report::{self, HoldSums},
+    testing, timeline as timeline_table,
 };
 use intervals::{Filter, engine::histories};
 use output::{Cell, Column, Merge, Role, Visibility};
@@ -286,7 +287,7 @@ proptest! {
                 sums.entry((period, row.key.clone())).or_default().merge(&row.sums);
             }
             sums.into_iter().map(|(key, sums)| {
-                let fields = (0..16).map(|at| sums.holds.get(at)).chain((0..8).map(|at| sums.more.get(at)));
+                let fields = (0..HoldSums::FIELDS.len()).map(|at| sums.holds.get(at)).chain((0..3).map(|at| sums.spans.get(at)));
                 (key, fields.collect::<Vec<i64>>())
             }).collect::<Vec<_>>()
         };

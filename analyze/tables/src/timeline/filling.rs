@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
 use crate::{
-    by_row::ByRow,
+    cells::Cells,
     frame::{Sums as _, sums},
     key::{self, By, RowKey},
     spans::{LastPeriod, Periods},
@@ -81,7 +81,7 @@ pub struct Filling<'a> {
     window: (i64, i64),
     periods: LastPeriod,
     last_period: i64,
-    pub(super) keys: ByRow<KeyCells>,
+    pub(super) keys: Cells<KeyCells>,
     pub(super) trust: TrustCounter,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Filling<'a> {
             window,
             last_period,
             periods: LastPeriod::new(Periods { origin_ns: window.0, length_ns: period_ns }),
-            keys: ByRow::new(input.names.locks().len()),
+            keys: Cells::new(by.ids(), &input.names),
             trust: TrustCounter::default(),
         }
     }
@@ -111,11 +111,8 @@ impl Filling<'_> {
     /// Returns the index of the row of an interval.
     #[inline]
     fn row(&mut self, subject: impl Into<key::Subject>) -> u32 {
-        // The rows of the page and of the pictures. A key that is made in memory takes longer than the rest.
-        if self.by == By::Lock {
-            return self.keys.index(RowKey::Lock(subject.into().lock));
-        }
-        self.keys.index(RowKey::of(subject, self.by, &self.input.names))
+        let (by, names) = (self.by, &self.input.names);
+        self.keys.index(subject, |subject| RowKey::of(subject, by, names))
     }
 
     /// Adds the parts of an interval to the periods of a row, and `one` to the period of its start.

@@ -7,7 +7,7 @@ use proptest::{prelude::*, test_runner::Config};
 
 use super::{Cell, Options, Timeline, round_period, timeline};
 use crate::{
-    key::{By, Key},
+    key::By,
     testing::trace_of,
     testing::{self, written},
 };
@@ -180,7 +180,7 @@ proptest! {
         let whole = of_trace(&test.trace, &options);
         let mut cells: BTreeMap<(i32, i64), (i64, i64)> = BTreeMap::new();
         for series in &whole.keys {
-            let Some(Key::Lock { lock_id, .. }) = series.key else { panic!("{:?}", series.key) };
+            let lock_id = series.key.as_ref().unwrap().number("lock_id").unwrap();
             for (number, cell) in &series.cells {
                 let hold_ns = cell.hold_ns.unwrap_or(0);
                 if (cell.wait_ns, hold_ns) != (0, 0) {

@@ -16,6 +16,7 @@ use trace_format::{LockId, TaskId, Trace};
 use super::options::Options;
 use crate::{
     Table,
+    cells::Cells,
     frame::{Lines, failed, sums},
     gather::{self, Finish, Gather},
     key::{By, Key, RowKey, Subject},
@@ -131,10 +132,12 @@ impl<'a> Gather for GatheredWorst<'a> {
         outcome: &ReadOutcome,
     ) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
-        for Acquisitions { sums, trust, .. } in sinks {
-            for ((key, start_ns, _), sums) in sums {
+        for Acquisitions { rows, sums, trust, .. } in sinks {
+            let rows = rows.into_values().into_iter().map(|(key, ())| self.ids.id(at, key, self.inputs));
+            let rows: Vec<i64> = rows.collect();
+            for ((row, start_ns, _), sums) in sums {
                 self.unknown += sums.unknown.unsigned_abs();
-                self.lines.push([start_ns, self.ids.id(at, key, self.inputs)], &sums);
+                self.lines.push([start_ns, rows[row as usize]], &sums);
             }
             counter.merge(trust);
         }
@@ -178,8 +181,8 @@ sums! {
     }
 }
 
-/// A task in a period of a key.
-type Cell = (RowKey, i64, TaskId);
+/// A task in a period of the row with this index.
+type Cell = (u32, i64, TaskId);
 
 /// Cells that are found without hashing.
 const LAST: usize = 256;
@@ -190,6 +193,7 @@ pub struct Acquisitions<'a> {
     periods: LastPeriod,
     names: &'a Names,
     selection: &'a Selection,
+    rows: Cells<()>,
     found: FxHashMap<Cell, u32>,
     /// The sums of each cell in `found`.
     sums: Vec<(Cell, TaskSums)>,
@@ -204,9 +208,9 @@ impl<'a> Acquisitions<'a> {
     fn new(by: By, period_ns: i64, input: &'a Input<'_>) -> Self {
         let (names, selection) = (&input.names, &input.selection);
         let (found, again) = (FxHashMap::default(), FxHashMap::default());
-        let (sums, last) = (Vec::new(), Box::new([0; LAST]));
+        let (rows, sums, last) = (Cells::new(by.ids(), names), Vec::new(), Box::new([0; LAST]));
         let periods = LastPeriod::new(Periods { origin_ns: 0, length_ns: period_ns });
-        Self { by, periods, names, selection, found, sums, last, again, trust: TrustCounter::default() }
+        Self { by, periods, names, selection, rows, found, sums, last, again, trust: TrustCounter::default() }
     }
 
     /// Returns the start of the period that has this time.
@@ -217,15 +221,10 @@ impl<'a> Acquisitions<'a> {
 
     /// Returns the sums of a subject and its task in the period with this start.
     fn sums(&mut self, subject: impl Into<Subject>, task: TaskId, start_ns: i64) -> &mut TaskSums {
-        let subject = subject.into();
-        let key = || RowKey::of(subject, self.by, self.names);
+        let row = self.rows.index(subject, |subject| RowKey::of(subject, self.by, self.names));
+        let cell = (row, start_ns, task);
         let last = &mut self.last[task.0 as usize % LAST];
-        // Keys take longest to make and to compare.
-        let is_it = |((of_key, ns, of), _): &(Cell, TaskSums)| {
-            (*of, *ns) == (task, start_ns) && (self.by == By::Host || *of_key == key())
-        };
-        if !self.sums.get(*last as usize).is_some_and(is_it) {
-            let cell = (key(), start_ns, task);
+        if self.sums.get(*last as usize).is_none_or(|(of, _)| *of != cell) {
             let next = self.sums.len() as u32;
             *last = *self.found.entry(cell).or_insert(next);
             if *last == next {

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, StackId, Syscall, TaskId};
 
 use super::herds::{self, Herds};
-use crate::{by_pair::ByPair, by_row::ByRow, key::RowKey};
+use crate::{cells::Cells, key::Ids};
 use intervals::{
     input::names::Names,
     items::{Caused, Detail, Hold, Item, Needs, Payer, Sink, State},
@@ -61,16 +61,15 @@ impl SiteParts {
 pub struct PartsByLock<'a> {
     names: &'a Names,
     herds: Option<herds::Finder<'a>>,
-    by_lock: ByRow<LockParts>,
-    /// The holds of each lock from each stack, which are not in `by_lock` yet, with their site; and their index by lock and stack.
-    of_stacks: Vec<(LockId, u32, SiteParts)>,
-    by_pair: ByPair,
+    by_lock: Cells<LockParts, LockId>,
+    /// The holds of each lock from each site, which are not in `by_lock` yet.
+    of_sites: Cells<SiteParts, (LockId, u32)>,
 }
 
 impl<'a> PartsByLock<'a> {
     pub fn new(names: &'a Names) -> Self {
-        let (by_lock, by_pair) = (ByRow::new(names.locks().len()), ByPair::new(names));
-        Self { names, herds: herds::finder(names), by_lock, of_stacks: Vec::new(), by_pair }
+        let (by_lock, of_sites) = (Cells::new(Ids::Lock, names), Cells::new(Ids::LockAndStack, names));
+        Self { names, herds: herds::finder(names), by_lock, of_sites }
     }
 
     /// Returns the herds by mutex: no more rows follow.
@@ -81,9 +80,10 @@ impl<'a> PartsByLock<'a> {
     /// Adds the holds to the parts of these locks, once: no more follow.
     pub(super) fn finish(&mut self, locks: impl Iterator<Item = LockId>) {
         let locks: FxHashSet<LockId> = locks.collect();
-        for (lock, site, of_stack) in mem::take(&mut self.of_stacks) {
+        let of_sites = mem::replace(&mut self.of_sites, Cells::new(Ids::None, self.names));
+        for ((lock, site), of_site) in of_sites.into_values() {
             if locks.contains(&lock) {
-                self.of_lock(lock).sites.entry(site).or_default().merge(&of_stack);
+                self.of_lock(lock).sites.entry(site).or_default().merge(&of_site);
             }
         }
     }
@@ -91,20 +91,14 @@ impl<'a> PartsByLock<'a> {
     /// Returns the parts of a lock.
     #[inline]
     pub(super) fn of_lock(&mut self, lock: LockId) -> &mut LockParts {
-        self.by_lock.of(RowKey::Lock(lock))
+        self.by_lock.of(lock, |subject| subject.lock)
     }
 
     /// Returns the parts of a lock that was acquired with a stack.
     #[inline]
     fn of_stack(&mut self, lock: LockId, stack: Option<StackId>) -> &mut SiteParts {
-        let at = self.by_pair.get(lock, stack).unwrap_or_else(|| {
-            // Ids of locks and stacks are 31 bits wide, and not each pair of them has holds.
-            let at = self.of_stacks.len() as u32;
-            self.of_stacks.push((lock, self.names.point_number(lock, stack), SiteParts::default()));
-            self.by_pair.set(lock, stack, at);
-            at
-        });
-        &mut self.of_stacks[at as usize].2
+        let names = self.names;
+        self.of_sites.of((lock, TaskId(-1), stack), |_| (lock, names.point_number(lock, stack)))
     }
 }
 

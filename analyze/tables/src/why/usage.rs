@@ -2,18 +2,13 @@
 //!
 //! The locks that a screen has room for are chosen by these sums, and most rules need no more than them.
 
-use std::mem;
-
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, Mode, TaskId};
 
 use crate::{
-    by_row::ByRow,
-    key::RowKey,
-    report::{
-        CONVOY_MIN,
-        queueing::{Held, LockQueue},
-    },
+    cells::Cells,
+    key::Ids,
+    report::{CONVOY_MIN, queueing::LockQueue},
 };
 use intervals::{
     input::Input,
@@ -105,29 +100,31 @@ impl LockUse {
 /// The locks of one reader.
 pub struct Usage<'a> {
     selection: &'a Selection,
-    by_lock: ByRow<LockUse>,
-    held: Held,
+    by_lock: Cells<LockUse, LockId>,
+    /// Hold time by lock and task.
+    held: Cells<i64, (LockId, TaskId)>,
     pub(super) trust: TrustCounter,
 }
 
 impl<'a> Usage<'a> {
     pub(super) fn new(input: &'a Input<'_>) -> Self {
-        let by_lock = ByRow::new(input.names.locks().len());
-        let (held, trust) = (Held::new(&input.names), TrustCounter::default());
-        Self { selection: &input.selection, by_lock, held, trust }
+        let by_lock = Cells::new(Ids::Lock, &input.names);
+        let held = Cells::new(Ids::TaskAndLock, &input.names);
+        Self { selection: &input.selection, by_lock, held, trust: TrustCounter::default() }
     }
 
     /// Returns the locks that were used.
-    pub(super) fn into_locks(mut self) -> impl Iterator<Item = (LockId, LockUse)> {
-        for (lock, task, ns) in mem::take(&mut self.held).into_times() {
-            self.of(lock).held.insert(task, ns);
+    pub(super) fn into_locks(self) -> Vec<(LockId, LockUse)> {
+        let Self { mut by_lock, held, .. } = self;
+        for ((lock, task), ns) in held.into_values() {
+            by_lock.of(lock, |subject| subject.lock).held.insert(task, ns);
         }
-        self.by_lock.into_values().into_iter().filter_map(|(key, of_lock)| Some((key.lock()?, of_lock)))
+        by_lock.into_values()
     }
 
     #[inline]
     fn of(&mut self, lock: LockId) -> &mut LockUse {
-        self.by_lock.of(RowKey::Lock(lock))
+        self.by_lock.of(lock, |subject| subject.lock)
     }
 }
 
@@ -153,7 +150,8 @@ impl Usage<'_> {
         if self.selection.selects_hold(hold) {
             self.trust.hold(hold);
         }
-        self.held.add(hold);
+        let ns = self.held.of(hold, |subject| (subject.lock, subject.task));
+        *ns = ns.saturating_add(hold.end_ns.saturating_sub(hold.start_ns));
         self.of(hold.lock).hold(hold);
     }
 

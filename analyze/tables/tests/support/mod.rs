@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "only tests call this")]
 
 pub use intervals::testing::*;
-use output::{AnalyzeError, Cell, Column, Format, Page, Rows};
+use output::{AnalyzeError, Cell, Format, Page, Rows};
 
 use crate::{
     Table,
-    key::{By, Key},
-    key_columns,
+    key::{Key, Part},
 };
 
 /// Rows as text, kept.
@@ -40,26 +39,11 @@ pub fn written(table: &impl Table, format: Format, style: impl Into<output::layo
 impl Key {
     /// Returns the values of the columns, as text; empty if unknown.
     pub fn column_values(&self) -> Vec<String> {
-        let by = match self {
-            Self::Lock { .. } => By::Lock,
-            Self::Site { .. } => By::Site,
-            Self::Class { .. } => By::Class,
-            Self::Kind { .. } => By::Kind,
-            Self::Task { .. } => By::Task,
-            Self::TaskLock { .. } => By::TaskLock,
-            Self::Process { .. } => By::Process,
-            Self::Stack { .. } => By::Stack,
-            Self::Cgroup { .. } => By::Cgroup,
-            Self::Host { .. } => By::Host,
-            Self::Purpose { .. } => By::Purpose,
-            Self::Comm { .. } => By::Comm,
-            Self::Syscall { .. } => panic!("no table has columns of system calls"),
-        };
-        let text = |column: Column<Self>| match column.cell(self) {
+        let text = |(_, part): &(_, Part)| match part.cell() {
             Cell::Null => String::new(),
             Cell::Int(number) => number.to_string(),
             Cell::Text(text) => text.into_owned(),
         };
-        key_columns(by, "", |key: &Self| Some(key)).map(text).collect()
+        self.parts().iter().map(text).collect()
     }
 }

@@ -3,7 +3,7 @@
 use super::{Report, report_of, testing, text_of};
 use crate::{
     Table as _,
-    key::{By, Key},
+    key::By,
     report::{Options, Row},
 };
 use intervals::Filter;
@@ -50,13 +50,13 @@ fn figures(row: &Row) -> Figures {
 fn a_process_has_its_threads_locks_waits_and_idling_apart() {
     let found = of(TWO, Filter::default());
     let [server, client] = &found.rows[..] else { panic!("{found:?}") };
-    assert!(matches!(&server.key, Key::Process { pid: Some(10), comm: Some(comm) } if comm == "server"));
+    assert_eq!((server.key.number("pid"), server.key.text("comm")), (Some(10), Some("server")));
     // The condition variable does not count as a lock. Two threads from the first event to the last.
     assert_eq!(figures(server), ([2, 2], (2, 600), Some(300), [1, 0, 0], (1, 900), 2 * 1900));
     assert_eq!((server["count"], server["open_holds"], server["total_ns"]), (2, 1, 400 + 100));
     assert_eq!((server["wait_share_ppm"], server["asleep_share_ppm"]), (157_894, 78_947));
 
-    assert!(matches!(client.key, Key::Process { pid: Some(20), .. }));
+    assert_eq!(client.key.number("pid"), Some(20));
     assert_eq!(figures(client), ([1, 0], (0, 0), None, [2, 2, 3], (0, 0), 1900), "not measured is no 0");
 }
 

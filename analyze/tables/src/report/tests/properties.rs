@@ -73,7 +73,7 @@ proptest! {
         rows.extend(found.waits.iter().filter(has_row).map(|wait| wait.lock.0));
         prop_assert_eq!(report.rows.len(), rows.len());
         for row in &report.rows {
-            let crate::key::Key::Lock { lock_id, .. } = row.key else { panic!("{:?}", row.key) };
+            let lock_id = row.key.number("lock_id").unwrap();
             prop_assert!(rows.contains(&lock_id));
             let holds = expected.get(&lock_id).map_or(&[][..], Vec::as_slice);
             let complete = || holds.iter().filter(|hold| hold.state == HoldState::Complete);
