@@ -38,7 +38,7 @@ impl Levels {
         for lock in locks {
             by_lock.index(LockId(lock), |subject| subject.lock);
         }
-        let locks = by_lock.len();
+        let locks = by_lock.count();
         let sums = vec![[0; 2]; locks * PERIODS];
         Self { periods: Slices::new(from_ns, to_ns, PERIODS), by_lock, locks, sums }
     }

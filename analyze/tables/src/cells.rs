@@ -93,7 +93,7 @@ impl<V: Default, K: Copy + Eq + Hash> Cells<V, K> {
     }
 
     /// Returns the number of values.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.values.len()
     }
 
