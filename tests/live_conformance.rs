@@ -37,7 +37,9 @@ fn an_attached_program_has_exactly_the_rows_that_it_expects() {
         let mut program = Command::new(fixture("known_locks"));
         let mut program = Running::start(program.args(["--wait", "--expected"]).stdin(Stdio::piped()));
         let pid = program.line_after("ready ");
-        let mut recorder = Running::start(klock().args(["record", "-f", "-p", &pid, "-o"]).arg(&path));
+        let mut recorder = Running::start(
+            klock().args(["record", "-f", "-p", &pid, "--locks", "futex,pthread", "-o"]).arg(&path),
+        );
         recorder.until_recording();
         program.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");
         let program = program.end_within(Duration::from_secs(180));

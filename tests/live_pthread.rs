@@ -84,7 +84,8 @@ fn an_attached_program_has_exactly_the_counts_that_it_prints() {
     let mut program = std::process::Command::new(fixture("known_counts"));
     let mut program = Running::start(program.args(["--wait", "3", "2000", "4"]).stdin(Stdio::piped()));
     let pid = program.line_after("ready ");
-    let mut recorder = Running::start(klock().args(["record", "-p", &pid, "-o"]).arg(&path));
+    let mut recorder =
+        Running::start(klock().args(["record", "-p", &pid, "--locks", "futex,pthread", "-o"]).arg(&path));
     recorder.until_recording();
     program.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let program = program.end_within(Duration::from_secs(180));

@@ -149,11 +149,12 @@ pub enum Target {
 
 impl Target {
     pub fn default_locks(&self) -> LockSources {
-        // Uprobes in every process would slow down the whole machine.
+        // Uprobes in every process would slow down the whole machine, and uprobes at each call a process that calls often.
         let uprobes = matches!(self, Self::Processes(_) | Self::Tasks(_) | Self::Command(_));
+        let pthread = matches!(self, Self::Command(_));
         // A goroutine changes its thread while it waits.
         let go = uprobes && !matches!(self, Self::Tasks(_));
-        LockSources { kernel: true, futex: true, pthread: uprobes, rust: uprobes, go }
+        LockSources { kernel: true, futex: true, pthread, rust: uprobes, go }
     }
 }
 
@@ -212,6 +213,8 @@ pub struct Summary {
     /// Number of rows of the events table.
     pub events: u64,
     pub lost: u64,
+    /// Number of programs of a command that did not record themselves, and of children that wanted to.
+    pub unrecorded_programs: u64,
     /// Size of all four files in bytes.
     pub bytes: u64,
     /// The exit of the command, if it was recorded and has ended.
@@ -237,10 +240,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pthread_calls_are_recorded_by_default_only_for_chosen_processes() {
+    fn pthread_calls_are_recorded_by_default_only_of_a_command() {
         assert_eq!(Target::All.default_locks().by_uprobes(), LockSources::NONE);
         assert!(!Target::Tasks(vec![1]).default_locks().go);
-        assert!(Target::Processes(vec![1]).default_locks().pthread);
+        assert!(!Target::Processes(vec![1]).default_locks().pthread);
+        assert!(Target::Command(vec![]).default_locks().pthread);
     }
 
     #[test]
@@ -248,7 +252,7 @@ mod tests {
         let words = |locks: LockSources| locks.user_locks().unwrap_or_default();
         assert_eq!(words(LockSources { kernel: true, ..LockSources::NONE }), "");
         assert_eq!(words(LockSources { go: true, ..LockSources::NONE }), "mutexes of Go");
-        let all = Target::Processes(vec![1]).default_locks();
+        let all = Target::Command(vec![]).default_locks();
         assert_eq!(words(all), "pthread calls, locks of Rust, mutexes of Go and futexes");
     }
 }

@@ -115,8 +115,8 @@ pub(crate) struct Record {
     /// Stop after this time: 500ms, 10s, 2m; a number without a unit is seconds.
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub(crate) duration: Option<Duration>,
-    /// Record these locks. By default, record waits for kernel locks and futexes; of processes and COMMAND also pthread calls and
-    /// waits for locks of Rust and Go.
+    /// Record these locks. By default, record waits for kernel locks and futexes; of processes and COMMAND also waits for locks
+    /// of Rust and Go, and of COMMAND pthread calls. In a process that runs, each pthread call costs microseconds.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
     /// Record how long these tasks are off-CPU. Without a value all tasks, for any reason, with their stacks and the stacks of their wakers; locks

@@ -126,6 +126,9 @@ impl ChosenLocks {
         let chosen = options.locks.or((options.sched == SchedRows::All).then_some(LockSources::NONE));
         let explicit = chosen.is_some();
         let mut locks = chosen.unwrap_or_else(|| options.target.default_locks());
+        let is_running = matches!(options.target, Target::Processes(_) | Target::Tasks(_));
+        // Who chooses the way to record calls wants them recorded.
+        locks.pthread |= !explicit && is_running && options.pthread_method != PthreadMethod::Auto;
         if let Some(sources) = locks.by_uprobes().user_locks().filter(|_| options.filters.min_wait_ns > 0) {
             if explicit {
                 return Err(RecordError::UprobesMinWait { sources });
