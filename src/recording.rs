@@ -58,8 +58,12 @@ fn words(progress: &Progress) -> String {
 
 /// Returns the summary: `[ klock record: 1,234,567 events, 0 lost, 9.6 MB → trace.parquet ]`.
 pub(crate) fn summary(summary: &Summary, path: &Path) -> String {
+    let unrecorded = match summary.unrecorded_programs {
+        0 => String::new(),
+        count => format!(", {} programs not recorded", HumanCount(count)),
+    };
     format!(
-        "[ klock record: {} events, {} lost, {} → {} ]",
+        "[ klock record: {} events, {} lost{unrecorded}, {} → {} ]",
         HumanCount(summary.events),
         HumanCount(summary.lost),
         bytes(summary.bytes),
@@ -161,6 +165,7 @@ mod tests {
         Summary {
             events: 0,
             lost: 0,
+            unrecorded_programs: 0,
             bytes: 0,
             exit: None,
             warnings: Vec::new(),

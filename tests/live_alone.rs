@@ -1,7 +1,7 @@
 //! Programs behave the same alone and recorded, as an ordinary user and as root: exit codes, signals, debuggers, sanitizers, rights
 //! (`fixtures/programs/alone.c`). Names of what ends at once are found without a hold.
 //!
-//! needs: root, gcc
+//! needs: root, gcc, valgrind
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -163,7 +163,7 @@ fn functions_of_a_library_that_is_loaded_just_before_the_end_have_names() {
 
 #[test]
 #[ignore = "needs root; run by cargo xtask test"]
-fn functions_of_a_static_program_that_ends_at_once_have_names_also_in_a_child() {
+fn functions_of_a_static_program_that_ends_at_once_have_names() {
     if let Some(reason) = support::cannot_record() {
         return skip(reason);
     }
@@ -171,16 +171,89 @@ fn functions_of_a_static_program_that_ends_at_once_have_names_also_in_a_child() 
     let folder = place.directory("built");
     let program = xtask::fixture::build("alone", &folder, &["-static"]).unwrap();
     let trace = place.path("root.parquet");
-    for words in [
-        vec![program.to_str().unwrap(), "futex"],
-        vec!["sh", "-c", "\"$0\" futex; exit 0", program.to_str().unwrap()],
-    ] {
+    let program = program.to_str().unwrap();
+    // A stack of a child may have its first frame only.
+    let of_child = ["sh", "-c", "\"$0\" futex; exit 0", program];
+    for (words, function) in [(&[program, "futex"][..], "wait_for_a_moment"), (&of_child, "syscall")] {
         let mut record = support::klock();
-        record.args(["record", "-q", "-f", "--locks", "futex", "-o"]).arg(&trace).arg("--").args(&words);
+        record.args(["record", "-q", "-f", "--locks", "futex", "-o"]).arg(&trace).arg("--").args(words);
         let ended = run(&mut record);
         assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
-        assert!(has_function(&trace, "wait_for_a_moment"), "{words:?}");
+        assert!(has_function(&trace, function), "{words:?}");
     }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn core_files_ceilings_coroutines_and_descriptors_are_as_alone() {
+    let place = Place::new();
+    let program = place.program("alone");
+    for mode in ["dumped", "ceiling", "coroutine"] {
+        assert_same(&place, &program, &[mode]);
+    }
+    // Alone, there is no recorder that could be stopped.
+    for &is_root in users() {
+        let ended = run(&mut command(&place, is_root, true, &program, &os(&["closes", "4"])));
+        assert_eq!(ended.stdout, "0 files were closed by somebody else\n", "{}", ended.stderr);
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn valgrind_finds_no_error_in_the_library() {
+    if !xtask::process::has("valgrind") {
+        return skip("needs valgrind");
+    }
+    let place = Place::new();
+    let program = place.program("alone");
+    for tool in ["memcheck", "helgrind", "drd"] {
+        let tool = format!("--tool={tool}");
+        let arguments = ["-q", "--error-exitcode=9", &tool, program.to_str().unwrap(), "coroutine"];
+        for alone in assert_same(&place, Path::new("/usr/bin/valgrind"), &arguments) {
+            assert_eq!(alone.status.code(), Some(0), "{tool}: {}", alone.stderr);
+        }
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn programs_that_do_not_record_themselves_are_counted_and_others_are_not() {
+    let place = Place::new();
+    let program = place.program("alone");
+    let name = program.display();
+    for (script, count) in [
+        (format!("{name} dumped; {name} dumped | cat; no-such-program; exec {name} inherited"), 0),
+        (format!("env -i {name} inherited; {name} dumped; (ulimit -v 30000; {name} inherited); true"), 2),
+        (format!("(ulimit -n 3; exec {name} inherited); true"), 1),
+    ] {
+        for &is_root in users() {
+            let ended = run(&mut command(&place, is_root, true, Path::new("/bin/sh"), &os(&["-c", &script])));
+            let line = ended.stderr.lines().last().unwrap();
+            assert_eq!(line.contains("not recorded"), count > 0, "{script}: {}", ended.stderr);
+            let trace = Trace::open(&place.path(trace_of(is_root))).unwrap();
+            let said = trace.info().sources.iter().flat_map(|source| source.limits.clone());
+            let said: Vec<String> = said.filter(|limit| limit.contains("did not record")).collect();
+            assert_eq!(said.len(), usize::from(count > 0), "{script}");
+            assert!(
+                said.iter().all(|said| said.starts_with(&format!("{count} programs"))),
+                "{script}: {said:?}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn a_program_without_a_network_records_itself() {
+    let place = Place::new();
+    if !xtask::host::is_root() {
+        return skip("needs root");
+    }
+    let program = place.program("alone");
+    let arguments = [OsStr::new("-n"), program.as_os_str(), OsStr::new("dumped")];
+    let ended = run(&mut command(&place, true, true, Path::new("/usr/bin/unshare"), &arguments));
+    assert!(!ended.stderr.contains("not recorded"), "{}", ended.stderr);
+    assert!(Trace::open(&place.path("root.parquet")).unwrap().event_count() >= 2);
 }
 
 /// Sends a signal to one process, or with a negative number to a process group.

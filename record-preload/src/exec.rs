@@ -12,6 +12,7 @@ use core::{
 };
 
 use crate::{
+    process,
     real::{self, Forwarded, Strings},
     restrictions, sys,
 };
@@ -120,8 +121,20 @@ unsafe fn text<'a>(entry: *const c_char) -> &'a [u8] {
 const SMALL_LIST: usize = 256;
 const SMALL_TEXT: usize = 1024;
 
-/// Calls `run` with the environment for a new program: `environment`, without this library if the program cannot load it.
+/// Calls `run` with the environment for a new program: `environment`, without this library if the program cannot load it. Counts the
+/// program if it was started: `run` returns 0, or not at all.
 unsafe fn with_environment(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
+    process::count_programs(1);
+    // SAFETY: the caller's obligation.
+    let result = unsafe { with_edited(environment, run) };
+    if result != 0 {
+        process::count_programs(-1);
+    }
+    result
+}
+
+/// As [`with_environment`], without the count.
+unsafe fn with_edited(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
     if environment.is_null() || is_reachable() {
         return run(environment);
     }
@@ -151,7 +164,7 @@ unsafe fn with_environment(environment: Strings, run: impl FnOnce(Strings) -> c_
     }
 }
 
-/// As [`with_environment`] for an environment that fits on the stack. After a vfork, memory that the child allocates would stay.
+/// As [`with_edited`] for an environment that fits on the stack. After a vfork, memory that the child allocates would stay.
 #[inline(never)]
 unsafe fn with_small(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
     let mut list = [null::<c_char>(); SMALL_LIST];
@@ -228,7 +241,8 @@ unsafe fn replacement(entry: &[u8]) -> Option<*const c_char> {
 }
 
 /// `system`. Returns the function to continue in.
-pub(crate) unsafe extern "C" fn before_system() -> Forwarded {
+pub(crate) unsafe extern "C" fn before_system(command: *const c_char) -> Forwarded {
+    process::count_programs((!command.is_null()).into());
     // SAFETY: the caller's obligation.
     unsafe { edit_own_environment() };
     real::SYSTEM.get()
@@ -236,6 +250,7 @@ pub(crate) unsafe extern "C" fn before_system() -> Forwarded {
 
 /// `popen`. Returns the function to continue in.
 pub(crate) unsafe extern "C" fn before_popen() -> Forwarded {
+    process::count_programs(1);
     // SAFETY: the caller's obligation.
     unsafe { edit_own_environment() };
     real::POPEN.get()

@@ -12,8 +12,9 @@ use crate::{
 static DESTRUCTOR: extern "C" fn() = announce;
 
 extern "C" fn announce() {
-    if process::has_records()
-        && let Some(_permit) = restrictions::permit()
+    // Without it, not even the question whether there are records may be asked.
+    if let Some(_permit) = restrictions::permit()
+        && process::has_records()
     {
         process::announce_exit();
     }

@@ -51,6 +51,7 @@ mod slot;
 mod sys;
 mod table;
 mod thread;
+mod valgrind;
 mod walk;
 mod writer;
 

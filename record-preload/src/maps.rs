@@ -1,12 +1,10 @@
 //! The mappings of this process, from /proc/self/maps, without allocating.
 
-use core::ffi::c_int;
-
-use crate::sys;
+use crate::sys::{self, Descriptor};
 
 /// The open list of mappings. Iterates over their starts and ends.
 pub(crate) struct Maps {
-    descriptor: c_int,
+    descriptor: Descriptor,
     parser: Parser,
     bytes: [u8; 1024],
     at: usize,
@@ -26,14 +24,19 @@ impl Maps {
             Query { size: size_of::<Query>() as u64, address: address as u64, ..Query::default() };
         // SAFETY: the kernel reads and writes as many bytes as `size` says.
         let result = unsafe {
-            sys::call3(libc::SYS_ioctl, self.descriptor as usize, PROCMAP_QUERY, &raw mut query as usize)
+            sys::call3(
+                libc::SYS_ioctl,
+                self.descriptor.number() as usize,
+                PROCMAP_QUERY,
+                &raw mut query as usize,
+            )
         };
         (result == 0).then_some((query.start as usize, query.end as usize))
     }
 
     /// Reads the next bytes; returns `false` at the end.
     fn fill(&mut self) -> bool {
-        let descriptor = self.descriptor as usize;
+        let descriptor = self.descriptor.number() as usize;
         loop {
             // SAFETY: the kernel writes at most `bytes.len()` bytes.
             let count = unsafe {
@@ -59,12 +62,6 @@ impl Iterator for Maps {
             }
         }
         None
-    }
-}
-
-impl Drop for Maps {
-    fn drop(&mut self) {
-        sys::close(self.descriptor);
     }
 }
 

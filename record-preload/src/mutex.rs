@@ -2,7 +2,8 @@
 //! wait.
 //!
 //! If another interposer is behind this library, a try would be a call that the program did not make. Then the state of the mutex
-//! decides whether the call waits; if another thread changes it in between, a wait is recorded as none or as a very short one.
+//! decides whether the call waits; if another thread changes it in between, a wait is recorded as none or as a very short one. So it is for
+//! a mutex with a priority ceiling, which a try may lock where the call fails.
 
 use core::{
     ffi::{c_int, c_void},
@@ -48,7 +49,9 @@ const NOT_TRIED: c_int = -1;
 #[inline(always)]
 unsafe fn attempt(mutex: Lock) -> c_int {
     // SAFETY: the pointer is a mutex.
-    unsafe { if MutexFields::of(mutex).is_robust() { attempt_robust(mutex) } else { try_function()(mutex) } }
+    unsafe {
+        if MutexFields::of(mutex).is_special() { attempt_special(mutex) } else { try_function()(mutex) }
+    }
 }
 
 /// Returns the function that tries to lock a mutex.
@@ -89,12 +92,12 @@ unsafe extern "C" fn look(mutex: Lock) -> c_int {
 }
 
 /// Tries to lock a robust mutex by a timed lock with a time in the past. glibc's `trylock` leaves an unrecoverable mutex locked,
-/// and the next blocking call would wait forever instead of failing.
+/// and the next blocking call would wait forever instead of failing. A mutex with a priority ceiling is not tried.
 #[cold]
-unsafe fn attempt_robust(mutex: Lock) -> c_int {
+unsafe fn attempt_special(mutex: Lock) -> c_int {
     // SAFETY: the pointer is a mutex.
     unsafe {
-        if is_interposed() {
+        if is_interposed() || MutexFields::of(mutex).has_ceiling() {
             return look(mutex);
         }
         timeout_as_busy(MUTEX_TIMEDLOCK.get()(mutex, &clock::LONG_PAST))

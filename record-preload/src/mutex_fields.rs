@@ -59,10 +59,15 @@ impl MutexFields {
         state & bits == 0 || kind & ROBUST != 0 && state & OWNER_DIED != 0
     }
 
-    /// Whether the mutex is robust: the next owner learns that an owner died.
+    /// Whether the mutex is robust, so that the next owner learns that an owner died, or has a priority ceiling.
     #[inline(always)]
-    pub(crate) fn is_robust(self) -> bool {
-        self.kind() & ROBUST != 0
+    pub(crate) fn is_special(self) -> bool {
+        self.kind() & (ROBUST | PRIORITY_PROTECT) != 0
+    }
+
+    /// Whether its owner gets the priority of its ceiling.
+    pub(crate) fn has_ceiling(self) -> bool {
+        self.kind() & PRIORITY_PROTECT != 0
     }
 
     /// Whether other processes may use the mutex.

@@ -19,7 +19,8 @@ use trace_format::preload::{
 
 use crate::{
     real::{self, Cleanup},
-    sys,
+    sys::{self, Descriptor},
+    valgrind,
 };
 
 /// The state of the connection, one of the four below in the lowest bits. While connecting, the PID is above them.
@@ -109,12 +110,16 @@ pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connecti
                     return None;
                 }
                 if begin_connecting(CONNECTED) {
-                    // SAFETY: the parent's region is mapped until it is unmapped below.
-                    let is_active = unsafe { region().as_ref() }
-                        .is_some_and(|region| region.active.load(Ordering::Relaxed) != 0);
-                    unmap_parents_region();
+                    let parents = (region(), BYTES.load(Ordering::Relaxed));
                     // After the end of the recording nobody answers.
-                    finish_connecting(is_active.then(|| connect(reason::FORK)).flatten());
+                    let connected = is_active().then(|| connect(reason::FORK)).flatten();
+                    if connected.is_none() {
+                        count_programs(1);
+                        REGION.store(null_mut(), Ordering::Relaxed);
+                    }
+                    // SAFETY: threads of a child do not use the parent's region any more (see `thread::start`).
+                    unsafe { sys::unmap(parents.0.cast(), parents.1) };
+                    finish_connecting(connected);
                 }
             }
             _ if !may_connect => return None,
@@ -206,7 +211,7 @@ pub(crate) fn call_at_exit(value: *const c_void) {
 
 /// Sets up what a program needs once: the address, the key and the page of the generation.
 fn prepare(at_exit: Cleanup) -> bool {
-    if !real::is_glibc() || !read_address() {
+    if !real::is_glibc() || valgrind::is_running() || !read_address() {
         return false;
     }
     let mut key = 0;
@@ -240,50 +245,46 @@ fn read_address() -> bool {
     true
 }
 
-/// Unmaps the parent's region in a child.
-fn unmap_parents_region() {
-    let region = REGION.swap(null_mut(), Ordering::Relaxed);
-    if !region.is_null() {
-        // SAFETY: threads of a child do not use the parent's region any more (see `thread::start`).
-        unsafe { sys::unmap(region.cast(), BYTES.load(Ordering::Relaxed)) };
+/// Whether calls are recorded in the region, if there is one.
+fn is_active() -> bool {
+    // SAFETY: null, or a mapped region.
+    unsafe { region().as_ref() }.is_some_and(|region| region.active.load(Ordering::Relaxed) != 0)
+}
+
+/// Adds to the number of programs that this process has started, or subtracts.
+pub(crate) fn count_programs(count: i32) {
+    // SAFETY: as above.
+    if let Some(region) = unsafe { region().as_ref() } {
+        region.programs.fetch_add(count.cast_unsigned(), Ordering::Relaxed);
     }
 }
 
 /// Whether klock needs the mappings of this process: there are records to which they give names.
 pub(crate) fn has_records() -> bool {
-    // SAFETY: null, or the region, which stays mapped in its process.
-    let region = unsafe { region().as_ref() };
-    let has_records = region.is_some_and(|region| {
-        let is_recorded = region.active.load(Ordering::Relaxed) != 0;
-        is_recorded && region.fresh_chunks.taken.load(Ordering::Relaxed) > 0
-    });
-    has_records && PID.load(Ordering::Relaxed) == sys::pid()
+    // SAFETY: as above.
+    let has_records = unsafe { region().as_ref() }
+        .is_some_and(|region| region.fresh_chunks.taken.load(Ordering::Relaxed) > 0);
+    has_records && is_active() && PID.load(Ordering::Relaxed) == sys::pid()
 }
 
 /// Lets klock read the mappings of this process, and waits for that.
 pub(crate) fn announce_exit() {
-    with_socket(|socket| request(socket, reason::EXIT, EXIT_TIMEOUT_S));
+    socket().and_then(|socket| request(&socket, reason::EXIT, EXIT_TIMEOUT_S));
 }
 
-/// Calls `act` with a new socket.
-fn with_socket<T>(act: impl FnOnce(c_int) -> Option<T>) -> Option<T> {
-    // SAFETY: creates a descriptor, which is closed below.
-    let socket = unsafe {
+/// Opens a socket.
+fn socket() -> Option<Descriptor> {
+    // SAFETY: makes a descriptor.
+    Descriptor::new(unsafe {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
         sys::call3(libc::SYS_socket, libc::AF_UNIX as usize, kind as usize, 0)
-    };
-    let socket = c_int::try_from(socket).ok().filter(|socket| *socket >= 0)?;
-    let result = act(socket);
-    sys::close(socket);
-    result
+    })
 }
 
 /// Requests a region from klock and maps it.
 fn connect(reason: u32) -> Option<()> {
-    let memory = with_socket(|socket| request(socket, reason, TIMEOUT_S))?;
-    let mapped = map(memory);
-    sys::close(memory);
-    let Mapped { region, bytes, shape } = mapped?;
+    let memory = request(&socket()?, reason, TIMEOUT_S)?;
+    let Mapped { region, bytes, shape } = map(memory.number())?;
     REGION.store(region, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Relaxed);
     CHUNKS.store(shape.chunks, Ordering::Relaxed);
@@ -305,8 +306,8 @@ fn retry(mut call: impl FnMut() -> isize) -> Option<usize> {
 }
 
 /// Sends a hello and waits for the answer. Returns the descriptor of the region, if it has one.
-fn request(socket: c_int, reason: u32, timeout_s: libc::time_t) -> Option<c_int> {
-    let descriptor = socket as usize;
+fn request(socket: &Descriptor, reason: u32, timeout_s: libc::time_t) -> Option<Descriptor> {
+    let descriptor = socket.number() as usize;
     // SAFETY: written once, before the first connection.
     let secret = unsafe { SECRET };
     let (pid, ts_ns, max_bytes) = (sys::pid(), sys::monotonic_ns(), max_bytes());
@@ -359,7 +360,7 @@ struct Control {
     padding: c_int,
 }
 
-fn receive(socket: usize) -> Option<c_int> {
+fn receive(socket: usize) -> Option<Descriptor> {
     let mut byte = 0_u8;
     let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let mut control = Control { bytes: 0, level: 0, kind: 0, descriptor: -1, padding: 0 };
@@ -376,7 +377,7 @@ fn receive(socket: usize) -> Option<c_int> {
     let holds_one = control.level == libc::SOL_SOCKET
         && control.kind == libc::SCM_RIGHTS
         && control.bytes == mem::offset_of!(Control, padding);
-    (received == Some(1) && holds_one).then_some(control.descriptor)
+    (received == Some(1) && holds_one).then_some(control.descriptor as isize).and_then(Descriptor::new)
 }
 
 /// A region that was mapped.

@@ -115,18 +115,24 @@ pub(crate) fn sleep_ns(ns: u32) {
 pub(crate) fn allocate(bytes: usize) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
+    map([0, bytes, protection, flags, usize::MAX, 0])
+}
+
+/// Maps memory, which is in no core file of the program.
+fn map(arguments: [usize; 6]) -> Option<*mut u8> {
     // SAFETY: a new mapping at a place that the kernel chooses.
-    let at = unsafe { call(libc::SYS_mmap, [0, bytes, protection, flags, usize::MAX, 0]) };
-    (at > 0).then_some(at as *mut u8)
+    let at = unsafe { call(libc::SYS_mmap, arguments) };
+    let at = (at > 0).then_some(at as usize)?;
+    // SAFETY: changes no content.
+    unsafe { call3(libc::SYS_madvise, at, arguments[1], libc::MADV_DONTDUMP as usize) };
+    Some(at as *mut u8)
 }
 
 /// Maps the shared memory of a descriptor.
 pub(crate) fn map_shared(descriptor: c_int, bytes: usize) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = libc::MAP_SHARED as usize;
-    // SAFETY: a new mapping at a place that the kernel chooses.
-    let at = unsafe { call(libc::SYS_mmap, [0, bytes, protection, flags, descriptor as usize, 0]) };
-    (at > 0).then_some(at as *mut u8)
+    map([0, bytes, protection, flags, descriptor as usize, 0])
 }
 
 /// Unmaps memory.
@@ -149,11 +155,15 @@ pub(crate) unsafe fn stat(path: usize, facts: *mut libc::stat) -> bool {
 
 /// Returns the size of an open file.
 pub(crate) fn file_bytes(descriptor: c_int) -> Option<u64> {
+    facts(descriptor).map(|facts| facts.st_size as u64)
+}
+
+fn facts(descriptor: c_int) -> Option<libc::stat> {
     let mut facts = mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: the kernel writes the facts, for which zeros are valid.
     unsafe {
         let result = call3(libc::SYS_fstat, descriptor as usize, facts.as_mut_ptr() as usize, 0);
-        (result == 0).then(|| facts.assume_init().st_size as u64)
+        (result == 0).then(|| facts.assume_init())
     }
 }
 
@@ -164,29 +174,74 @@ pub(crate) fn cannot_shrink(descriptor: c_int) -> bool {
     seals > 0 && seals & libc::F_SEAL_SHRINK as isize != 0
 }
 
-/// Closes a descriptor.
-pub(crate) fn close(descriptor: c_int) {
-    // SAFETY: callers pass descriptors that this library opened.
-    unsafe { call3(libc::SYS_close, descriptor as usize, 0, 0) };
+/// Numbers of descriptors from here on are those of this library, if the program may have so many. Programs get the lowest free numbers.
+const HIGH: u64 = 768;
+
+/// A descriptor of this library. Another thread of the program may close all that are open, and get its number for a file of its own: it
+/// is closed only if it still is the same file.
+pub(crate) struct Descriptor {
+    number: c_int,
+    file: Option<(u64, u64)>,
+}
+
+impl Descriptor {
+    /// Takes the result of a system call that opens a descriptor, and gives it a high number.
+    pub(crate) fn new(opened: isize) -> Option<Self> {
+        let opened = c_int::try_from(opened).ok().filter(|opened| *opened >= 0)?;
+        let low = Self { number: opened, file: identity(opened) };
+        let from = HIGH.min(resource_limit(libc::RLIMIT_NOFILE) / 4 * 3) as usize;
+        // SAFETY: makes a descriptor.
+        let high = unsafe { call3(libc::SYS_fcntl, opened as usize, libc::F_DUPFD_CLOEXEC as usize, from) };
+        match c_int::try_from(high) {
+            Ok(number) if number >= 0 => Some(Self { number, file: low.file }),
+            _ => Some(low),
+        }
+    }
+
+    pub(crate) fn number(&self) -> c_int {
+        self.number
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(self.number) == self.file {
+            // SAFETY: a descriptor of this library.
+            unsafe { call3(libc::SYS_close, self.number as usize, 0, 0) };
+        }
+    }
+}
+
+/// Returns the device and the inode of an open file.
+fn identity(descriptor: c_int) -> Option<(u64, u64)> {
+    facts(descriptor).map(|facts| (facts.st_dev, facts.st_ino))
 }
 
 /// Opens a file for reading.
-pub(crate) fn open(path: &CStr) -> Option<c_int> {
+pub(crate) fn open(path: &CStr) -> Option<Descriptor> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: the kernel reads the path.
     let descriptor =
         unsafe { call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]) };
-    c_int::try_from(descriptor).ok().filter(|descriptor| *descriptor >= 0)
+    Descriptor::new(descriptor)
 }
 
 /// Reads the start of a file and returns the number of bytes.
 pub(crate) fn read_file(path: &CStr, bytes: &mut [u8]) -> Option<usize> {
     let descriptor = open(path)?;
+    let number = descriptor.number() as usize;
     // SAFETY: the kernel writes at most `bytes.len()` bytes.
-    let count =
-        unsafe { call3(libc::SYS_read, descriptor as usize, bytes.as_mut_ptr() as usize, bytes.len()) };
-    close(descriptor);
+    let count = unsafe { call3(libc::SYS_read, number, bytes.as_mut_ptr() as usize, bytes.len()) };
     usize::try_from(count).ok()
+}
+
+/// Whether a word of this process can be read.
+pub(crate) fn can_read(address: usize) -> bool {
+    const INVALID_CHANGE: usize = usize::MAX;
+    // SAFETY: the kernel reads the word as a set of signals, and then refuses the change.
+    let result =
+        unsafe { call(libc::SYS_rt_sigprocmask, [INVALID_CHANGE, address, 0, size_of::<usize>(), 0, 0]) };
+    result == -(libc::EINVAL as isize)
 }
 
 /// Reads a word of this process that may not be mapped any more.

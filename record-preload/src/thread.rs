@@ -13,7 +13,7 @@ use crate::{
     bounds::Bounds,
     clock, process, real, restrictions, sys,
     table::Table,
-    walk::{Caller, Window, is_same, walk},
+    walk::{Caller, ReadablePages, Window, is_same, walk},
     writer::Writer,
 };
 
@@ -34,6 +34,7 @@ pub(crate) struct Thread {
     pub(crate) writer: Writer,
     stacks: *mut Table,
     stack: Bounds,
+    pages: ReadablePages,
     max_frames: u32,
     /// Thread id in its own PID namespace.
     pub(crate) tid: u32,
@@ -172,7 +173,12 @@ impl Thread {
             let table = &*self.stacks;
             for recent in table.recent(entry) {
                 if recent.return_address == caller.return_address
-                    && is_same(caller, window, table.further(recent), self.max_frames as usize)
+                    && is_same(
+                        caller,
+                        (window, &mut self.pages),
+                        table.further(recent),
+                        self.max_frames as usize,
+                    )
                 {
                     return recent.number;
                 }
@@ -189,7 +195,7 @@ impl Thread {
         // SAFETY: as above.
         let (table, whole) = unsafe {
             let max = (self.max_frames as usize).clamp(1, MAX_FRAMES);
-            (&mut *self.stacks, walk(caller, window, frames.get_unchecked_mut(..max)))
+            (&mut *self.stacks, walk(caller, (window, &mut self.pages), frames.get_unchecked_mut(..max)))
         };
         self.write_name(time);
         self.writer.begin_change();

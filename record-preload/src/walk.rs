@@ -1,7 +1,10 @@
-//! Stack walks along frame pointers. A frame pointer is followed only if it is aligned, inside the thread's stack and above the
-//! previous one, so that programs without frame pointers cannot make a walk read unmapped memory.
+//! Stack walks along frame pointers. A frame pointer is followed only if it is aligned, inside the thread's stack, above the
+//! previous one, and in a page that can be read: programs without frame pointers have any number there, and may have guard pages in
+//! their stacks.
 
 use core::{mem::MaybeUninit, slice};
+
+use crate::{restrictions, sys};
 
 /// The caller of an interposed function, from the registers at its entry.
 ///
@@ -25,6 +28,43 @@ pub(crate) struct Window {
     pub(crate) high: usize,
 }
 
+const PAGE: usize = 4096;
+
+/// The pages of a thread's stack that the last walks have read.
+#[derive(Debug)]
+pub(crate) struct ReadablePages([usize; 16]);
+
+impl ReadablePages {
+    #[cfg(test)]
+    pub(crate) const fn new() -> Self {
+        Self([0; 16])
+    }
+
+    /// Whether both words of a frame can be read.
+    #[inline(always)]
+    fn have(&mut self, frame: usize) -> bool {
+        self.has(frame) && (!(frame + WORD).is_multiple_of(PAGE) || self.has(frame + WORD))
+    }
+
+    #[inline(always)]
+    fn has(&mut self, address: usize) -> bool {
+        let page = address / PAGE;
+        self.0[page % self.0.len()] == page || self.find(address)
+    }
+
+    /// Asks the kernel.
+    #[cold]
+    #[inline(never)]
+    fn find(&mut self, address: usize) -> bool {
+        let can_read = restrictions::permit().is_some_and(|_permit| sys::can_read(address));
+        if can_read {
+            let page = address / PAGE;
+            self.0[page % self.0.len()] = page;
+        }
+        can_read
+    }
+}
+
 /// Range of possible return addresses.
 const MIN_CODE: usize = 4096;
 const MAX_CODE: usize = 1 << 47;
@@ -46,12 +86,17 @@ impl Window {
     /// Reads the frame at `frame_pointer`, if it is valid and above `last`. Returns its return address and the caller's frame
     /// pointer.
     #[inline(always)]
-    unsafe fn frame(self, last: usize, frame_pointer: usize) -> Option<(usize, usize)> {
-        if !self.contains(last, frame_pointer) {
+    unsafe fn frame(
+        self,
+        pages: &mut ReadablePages,
+        last: usize,
+        frame_pointer: usize,
+    ) -> Option<(usize, usize)> {
+        if !self.contains(last, frame_pointer) || !pages.have(frame_pointer) {
             return None;
         }
         let frame = frame_pointer as *const usize;
-        // SAFETY: two aligned words between the stack pointer and the end of the stack, which is mapped. Volatile, because they
+        // SAFETY: two aligned words between the stack pointer and the end of the stack, which can be read. Volatile, because they
         // belong to other functions.
         unsafe { Some((strip(frame.add(1).read_volatile()), frame.read_volatile())) }
     }
@@ -69,11 +114,16 @@ fn is_code(address: usize) -> bool {
 
 /// Whether the frames of the caller's stack behind its first one are `further`, if it is limited to `max` frames.
 #[inline(always)]
-pub(crate) unsafe fn is_same(caller: Caller, window: Window, further: &[usize], max: usize) -> bool {
+pub(crate) unsafe fn is_same(
+    caller: Caller,
+    (window, pages): (Window, &mut ReadablePages),
+    further: &[usize],
+    max: usize,
+) -> bool {
     let (mut last, mut frame_pointer) = (window.low, caller.frame_pointer);
     for expected in further {
         // SAFETY: the window is mapped, the caller's obligation.
-        match unsafe { window.frame(last, frame_pointer) } {
+        match unsafe { window.frame(pages, last, frame_pointer) } {
             Some((return_address, next)) if return_address == *expected => {
                 (last, frame_pointer) = (frame_pointer, next);
             }
@@ -82,12 +132,16 @@ pub(crate) unsafe fn is_same(caller: Caller, window: Window, further: &[usize], 
     }
     // SAFETY: as above.
     further.len() + 1 == max
-        || unsafe { window.frame(last, frame_pointer) }.is_none_or(|(address, _)| !is_code(address))
+        || unsafe { window.frame(pages, last, frame_pointer) }.is_none_or(|(address, _)| !is_code(address))
 }
 
 /// Stores the caller's stack in `frames`, and returns it.
 #[cold]
-pub(crate) unsafe fn walk(caller: Caller, window: Window, frames: &mut [MaybeUninit<usize>]) -> &[usize] {
+pub(crate) unsafe fn walk<'a>(
+    caller: Caller,
+    (window, pages): (Window, &mut ReadablePages),
+    frames: &'a mut [MaybeUninit<usize>],
+) -> &'a [usize] {
     let (mut last, mut frame_pointer) = (window.low, caller.frame_pointer);
     let mut count = 0;
     let mut address = caller.return_address;
@@ -95,7 +149,7 @@ pub(crate) unsafe fn walk(caller: Caller, window: Window, frames: &mut [MaybeUni
         frame.write(address);
         count += 1;
         // SAFETY: the window is mapped, the caller's obligation.
-        match unsafe { window.frame(last, frame_pointer) } {
+        match unsafe { window.frame(pages, last, frame_pointer) } {
             Some((return_address, next)) if is_code(return_address) => {
                 address = return_address;
                 (last, frame_pointer) = (frame_pointer, next);
@@ -125,10 +179,12 @@ mod tests {
 
     fn walked(caller: Caller, window: Window, most: usize) -> Vec<usize> {
         let mut room = vec![MaybeUninit::uninit(); most];
+        let pages = &mut ReadablePages::new();
         // SAFETY: the window is memory of the test.
-        let frames = unsafe { walk(caller, window, &mut room) }.to_vec();
+        let frames = unsafe { walk(caller, (window, pages), &mut room) }.to_vec();
         // SAFETY: as above.
-        assert!(unsafe { is_same(caller, window, &frames[1..], most) }, "a stack is the same as itself");
+        let is_same = unsafe { is_same(caller, (window, pages), &frames[1..], most) };
+        assert!(is_same, "a stack is the same as itself");
         frames
     }
 
@@ -145,8 +201,10 @@ mod tests {
         assert_eq!(walked(at(window, 2), window, 3), [CODE, CODE + 1, CODE + 2]);
         let longer = [CODE, CODE + 1, CODE + 2, CODE + 3, CODE + 4];
         for known in [&longer[..3], &longer[..], &[CODE, CODE + 7, CODE + 2, CODE + 3]] {
+            let pages = &mut ReadablePages::new();
             // SAFETY: the window is an array of the test.
-            assert!(unsafe { !is_same(at(window, 2), window, &known[1..], 10) }, "{known:x?}");
+            let is_same = unsafe { is_same(at(window, 2), (window, pages), &known[1..], 10) };
+            assert!(!is_same, "{known:x?}");
         }
     }
 
@@ -168,6 +226,34 @@ mod tests {
             let caller = Caller { return_address: CODE, frame_pointer };
             assert_eq!(walked(caller, window, 10), [CODE], "{frame_pointer:x}");
         }
+    }
+
+    #[test]
+    fn a_guard_page_in_the_stack_ends_the_walk() {
+        let bytes = 3 * PAGE;
+        // SAFETY: a new mapping, whose second page nobody can read.
+        let base = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let base = libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0);
+            assert_ne!(base, libc::MAP_FAILED);
+            base as usize
+        };
+        // SAFETY: as above.
+        let words = unsafe { slice::from_raw_parts_mut(base as *mut usize, bytes / WORD) };
+        let per_page = PAGE / WORD;
+        // The third frame has its first word before the guard page, and its second one behind it.
+        let window = stack(
+            words,
+            &[(2, Some(8), CODE + 1), (8, Some(per_page - 1), CODE + 2), (per_page - 1, None, CODE + 3)],
+        );
+        assert_eq!(walked(at(window, 2), window, 10), [CODE, CODE + 1, CODE + 2, CODE + 3]);
+        // SAFETY: as above.
+        unsafe { libc::mprotect((base + PAGE) as *mut _, PAGE, libc::PROT_NONE) };
+        assert_eq!(walked(at(window, 2), window, 10), [CODE, CODE + 1, CODE + 2]);
+        assert_eq!(walked(at(window, per_page + 16), window, 10), [CODE]);
+        // SAFETY: nothing refers to it any more.
+        unsafe { libc::munmap(base as *mut _, bytes) };
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn slots_are_reused() {
     support::until("a thread starts after another one was read to its end", || {
         let outcome = run_scenario(&Options::default(), &["one-by-one", "3000"]);
         let process = &outcome.processes[0];
-        assert_eq!((acquired(process), process.unrecorded_threads), (9000 + STARTUP_PAIRS, 0));
+        assert_eq!((acquired(process), process.unrecorded_events), (9000 + STARTUP_PAIRS, 0));
         assert_eq!(process.sessions.iter().filter(|session| session.ended).count(), 3000);
         let slots: BTreeSet<_> = process.sessions.iter().map(|session| session.slot).collect();
         (slots.len() < process.sessions.len()).then_some(())
@@ -141,7 +141,7 @@ fn more_threads_than_chunks_are_recorded_or_counted() {
     let options = Options { pool_bytes: 64 * 2048, chunk_bytes: 2048, ..Options::default() };
     let outcome = run_scenario(&options, &["at-once", "300"]);
     let process = &outcome.processes[0];
-    assert_eq!((process.sessions.len(), process.unrecorded_threads), (301, 0));
+    assert_eq!((process.sessions.len(), process.unrecorded_events), (301, 0));
     // 3 pairs and one barrier wait per thread, and main's own. A lost wait is one or two records.
     let barriers = process.count(op::WAITED, api::BARRIER);
     let (pairs, init) = (acquired(process), process.count(op::INIT, api::BARRIER));

@@ -190,9 +190,6 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
         thread.max_frames = (*region).max_frames.min(MAX_FRAMES as u32);
         thread.active = &raw const (*region).active;
         let Some(slot) = slot::claim(region) else {
-            if thread.unrecorded_calls == 0 {
-                (*region).unrecorded_threads.fetch_add(1, Ordering::Relaxed);
-            }
             return state::UNRECORDED;
         };
         slot::start_session(slot, &facts);

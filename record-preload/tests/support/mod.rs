@@ -159,7 +159,7 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) reason: u32,
     pub(crate) sessions: Vec<ThreadSession>,
-    pub(crate) unrecorded_threads: u32,
+    pub(crate) programs: u32,
     pub(crate) unrecorded_events: u64,
 }
 

@@ -322,20 +322,12 @@ pub(super) fn finish(mapped: &mut Mapped, options: &Options) -> Process {
         assert!(session.reported_nested <= session.nested && session.nested <= session.lost, "{session:?}");
     }
     // SAFETY: mapped by `answer`, and nobody uses it any more.
-    let (unrecorded_threads, unrecorded_events) = unsafe {
+    let (programs, unrecorded_events) = unsafe {
         let region = &*mapped.region;
-        let found = (
-            region.unrecorded_threads.load(Ordering::Relaxed),
-            region.unrecorded_events.load(Ordering::Relaxed),
-        );
+        let found =
+            (region.programs.load(Ordering::Relaxed), region.unrecorded_events.load(Ordering::Relaxed));
         libc::munmap(mapped.region.cast(), mapped.bytes);
         found
     };
-    Process {
-        pid: mapped.hello.pid,
-        reason: mapped.hello.reason,
-        sessions,
-        unrecorded_threads,
-        unrecorded_events,
-    }
+    Process { pid: mapped.hello.pid, reason: mapped.hello.reason, sessions, programs, unrecorded_events }
 }

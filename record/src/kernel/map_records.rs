@@ -48,6 +48,8 @@ struct Process {
     is_new: bool,
     /// The time of the last mapping that no text has; 0 without one.
     changed_ns: i64,
+    /// The time from which on it runs its program. What another CPU reports late is older.
+    since_ns: i64,
 }
 
 impl MapRecords {
@@ -86,16 +88,19 @@ impl MapRecords {
 
     fn add(&mut self, record: &Record<'_>, each: &mut impl FnMut(MapsOfProcess)) -> Option<()> {
         let (pid, ts_ns) = (record.u32(0)?, record.ts_ns.cast_signed());
+        if self.processes.get(&pid).is_some_and(|process| ts_ns < process.since_ns) {
+            return None;
+        }
         match record.kind {
             MMAP2 => self.processes.entry(pid).or_default().map(record, ts_ns)?,
             COMM if record.misc & COMM_EXEC != 0 => {
                 let process = self.processes.entry(pid).or_default();
                 process.report(pid, ts_ns - 1, each);
-                *process = Process { is_new: true, ..Process::default() };
+                *process = Process { is_new: true, since_ns: ts_ns, ..Process::default() };
             }
             FORK if record.u32(4)? != pid => {
                 let parent = self.processes.get(&record.u32(4)?)?;
-                let child = Process { is_new: true, changed_ns: ts_ns, ..parent.clone() };
+                let child = Process { is_new: true, changed_ns: ts_ns, since_ns: ts_ns, ..parent.clone() };
                 self.processes.insert(pid, child);
             }
             // Its first thread.
@@ -194,6 +199,13 @@ mod tests {
         add(&mut maps, &[mapped(7, 11, 0x5000, "/bin/a"), words(FORK, 0, 12, [8, 7, 8, 7])]);
         add(&mut maps, &[words(FORK, 0, 13, [8, 8, 9, 8]), mapped(8, 14, 0x5800, "/bin/b")]);
         assert_eq!(taken(&mut maps, 8, 15), "5800-6800 r-xp 00002000 fe:01 77 /bin/b\n");
+        add(&mut maps, &[words(COMM, COMM_EXEC, 20, [9, 9, 0, 0]), mapped(9, 21, 0x9000, "/bin/c")]);
+        add(&mut maps, &[words(FORK, 0, 19, [9, 7, 9, 7])]);
+        assert_eq!(
+            taken(&mut maps, 9, 22),
+            "9000-a000 r-xp 00002000 fe:01 77 /bin/c\n",
+            "its birth is reported late"
+        );
         assert_eq!(add(&mut maps, &[words(EXIT, 0, 16, [7, 1, 7, 1])]).len(), 1);
         assert_eq!(taken(&mut maps, 7, 17), "", "it has ended");
     }

@@ -44,6 +44,8 @@ const RESOURCES: usize = Resource::LossWork as usize + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits([u64; RESOURCES]);
 
+/// The files that klock itself opens.
+const OWN_DESCRIPTORS: u64 = 128;
 /// The memory of a region and the descriptor of its process.
 const DESCRIPTORS_PER_PROCESS: u64 = 2;
 
@@ -63,7 +65,10 @@ impl Limits {
     pub(crate) fn of_own(memory: u64, descriptors: u64) -> Self {
         let bytes = (memory / 4).max(256 << 20);
         Self::NONE.with([
-            (Resource::Processes, (descriptors.saturating_sub(256) / DESCRIPTORS_PER_PROCESS).max(16)),
+            (
+                Resource::Processes,
+                (descriptors.saturating_sub(OWN_DESCRIPTORS) / DESCRIPTORS_PER_PROCESS).max(16),
+            ),
             (Resource::Bytes, bytes),
             (Resource::ProcessBytes, bytes),
             (Resource::InvalidUnits, 1 << 20),

@@ -240,6 +240,25 @@ impl Preload {
         no_place
     }
 
+    /// Returns the number of programs of the command that got no region, and of children that wanted one.
+    pub(crate) fn unrecorded_programs(&self) -> u64 {
+        let DrainQueue { started, joined_programs, .. } = &*self.queue;
+        // The command itself is one of them.
+        (1 + started.load(Ordering::Relaxed)).saturating_sub(joined_programs.load(Ordering::Relaxed))
+    }
+
+    /// Returns a sentence on the programs that did not record themselves, if there are any. Known at the end.
+    pub(crate) fn unrecorded(&self) -> Option<String> {
+        let count = Some(self.unrecorded_programs()).filter(|count| *count > 0)?;
+        let reason = match self.queue.not_accepted.load(Ordering::Relaxed) {
+            0 => {
+                "linked statically, of another libc, with more rights, in another root, without LD_PRELOAD, or at a limit"
+            }
+            _ => "klock reached its limit on open files; raise it with `ulimit -n`",
+        };
+        Some(format!("{count} programs or children did not record their pthread calls: {reason}"))
+    }
+
     /// Returns a sentence for each way in which processes broke the rules, for the trace.
     pub(crate) fn notes(&self) -> Vec<String> {
         let DrainQueue { foreign, clockless, refused, ledger, .. } = &*self.queue;
@@ -256,7 +275,12 @@ impl Preload {
         ];
         let counted = counted.map(|(counter, what)| (counter.load(Ordering::Relaxed), what));
         let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-        ledger.notes().into_iter().chain(counted.map(|(count, what)| format!("{count} {what}"))).collect()
+        let unrecorded = self.is_done().then(|| self.unrecorded()).flatten();
+        unrecorded
+            .into_iter()
+            .chain(ledger.notes())
+            .chain(counted.map(|(count, what)| format!("{count} {what}")))
+            .collect()
     }
 
     /// Ends the threads. The library's file stays.

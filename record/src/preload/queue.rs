@@ -51,6 +51,11 @@ pub(crate) struct DrainQueue {
     /// Processes that could not read the clock any more.
     pub(super) clockless: AtomicU64,
     pub(super) invalid_slots: AtomicU64,
+    /// Programs that the processes have started, and those of all programs that got a region.
+    pub(super) started: AtomicU64,
+    pub(super) joined_programs: AtomicU64,
+    /// Connections that could not be accepted, because klock had too many files open.
+    pub(super) not_accepted: AtomicU64,
     /// Requests without the secret.
     pub(super) refused: AtomicU64,
     /// Threads that claimed the id of another process's thread.
@@ -108,6 +113,8 @@ impl DrainQueue {
     /// Counts what the region of a process whose recording ends says about it. A process may claim any number of events.
     pub(super) fn count_lost_in(&self, region: &Region) {
         const MAX: u64 = 1 << 40;
+        const MAX_PROGRAMS: u32 = 1 << 20;
+        count(&self.started, region.programs().min(MAX_PROGRAMS).into());
         count(&self.unrecorded, region.unrecorded_events().min(MAX));
         count(&self.clockless, region.is_clockless().into());
     }

@@ -241,6 +241,12 @@ impl Region {
         unsafe { &(*self.head()).unrecorded_events }.load(Ordering::Relaxed)
     }
 
+    /// The number of programs that the process has started, and of its children that got no region.
+    pub(crate) fn programs(&self) -> u32 {
+        // SAFETY: as in `deactivate`.
+        unsafe { &(*self.head()).programs }.load(Ordering::Relaxed)
+    }
+
     /// Whether the process has ended its recording because it cannot read the clock.
     pub(crate) fn is_clockless(&self) -> bool {
         // SAFETY: as in `deactivate`.

@@ -120,6 +120,7 @@ impl Server {
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) =>
                 {
+                    count(&desk.queue.not_accepted, 1);
                     open.close_one();
                     std::thread::sleep(Duration::from_millis(1));
                     return;
@@ -222,6 +223,7 @@ impl Desk<'_> {
         };
         let (region, descriptor) = region.inspect_err(|_| account.close())?;
         let new_program = hello.reason == reason::EXEC;
+        count(&self.queue.joined_programs, new_program.into());
         let image = Arc::new(ProcessImage { id: self.count, pid, new_program, ts_ns, known, account });
         self.count += 1;
         let same_ids = hello.pid == pid;

@@ -68,6 +68,9 @@ impl Session<'_> {
             self.warnings.extend(self.kernel.as_ref().and_then(KernelSide::unprobed_locks));
         }
         let Self { pipeline, symbols, preload, kernel_addresses, mut warnings, has_unseen_locks, .. } = self;
+        let unrecorded = preload.as_ref().and_then(Preload::unrecorded);
+        let unrecorded_programs = preload.as_ref().map_or(0, Preload::unrecorded_programs);
+        warnings.extend(unrecorded);
         if let Some(preload) = preload {
             preload.finish();
         }
@@ -90,6 +93,7 @@ impl Session<'_> {
         Ok(Summary {
             events: written.events,
             lost: info.loss.events(),
+            unrecorded_programs,
             bytes: written.total_bytes,
             exit,
             warnings,

@@ -49,8 +49,9 @@ pub struct Region {
     pub active: AtomicU32,
     /// Number of slots that were ever used; klock reads these.
     pub used_slots: AtomicU32,
-    /// Number of threads that are not recorded because there was no free slot.
-    pub unrecorded_threads: AtomicU32,
+    /// Number of programs that the process has started, and of its children that wanted a region and got none. A program that
+    /// records itself asks for a region.
+    pub programs: AtomicU32,
     /// 1 once the process has restricted itself so that it cannot read the clock; it clears `active` then.
     pub clockless: AtomicU32,
     /// Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
