@@ -77,3 +77,35 @@ impl<K: Copy + PartialEq, V: Copy> Rounds<K, V> {
         Some(self.leaving.swap_remove(at).1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_two_last_marks_is_of_another_task() {
+        let mut last = LastOfTwo::default();
+        let mark = |(task, ns)| Mark { task, ns, value: () };
+        let replaced: Vec<_> = [(1, 10), (1, 20), (2, 30)].map(|of| last.set(mark(of))).into_iter().collect();
+        assert_eq!(replaced, [None, Some(mark((1, 10))), None]);
+        assert_eq!(last.of_another(&3, 0), Some(&mark((2, 30))));
+        assert_eq!(last.of_another(&2, 0), Some(&mark((1, 20))));
+        assert_eq!(last.of_another(&2, 21), None);
+        assert_eq!(last.set(mark((3, 40))), Some(mark((1, 20))));
+    }
+
+    #[test]
+    fn each_member_leaves_its_round_once_and_the_last_one_that_came_let_it_go() {
+        let mut rounds = Rounds::default();
+        let mark = |(task, ns)| Mark { task, ns, value: () };
+        [(1, 10), (2, 20), (3, 30)].into_iter().for_each(|of| rounds.arrive(mark(of)));
+        assert_eq!(rounds.leave(2, true), None, "it gives up before the end of the round");
+        let last = Some(mark((3, 30)));
+        assert_eq!([rounds.leave(1, false), rounds.leave(1, false)], [last, None]);
+        assert_eq!(
+            [rounds.leave(3, true), rounds.leave(3, false)],
+            [last, None],
+            "it gives up behind the end"
+        );
+    }
+}

@@ -72,7 +72,7 @@ impl<T> Default for Numbered<T> {
 impl<T> Numbered<T> {
     /// Returns the number of an id, whose value is `new` if it has none.
     #[inline]
-    pub(crate) fn of(&mut self, id: i32, new: impl FnOnce() -> T) -> u32 {
+    pub(crate) fn number(&mut self, id: i32, new: impl FnOnce() -> T) -> u32 {
         match self.index.get(id) {
             Some(index) => index,
             None => self.add(id, new),

@@ -117,7 +117,7 @@ impl Tasks {
 
     #[inline]
     pub(super) fn index(&mut self, task: TaskId) -> TaskIndex {
-        self.all.of(task.0, Task::default)
+        self.all.number(task.0, Task::default)
     }
 
     pub(super) fn find(&self, task: TaskId) -> Option<TaskIndex> {

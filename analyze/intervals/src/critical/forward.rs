@@ -51,7 +51,7 @@ impl<'a> Forward<'a> {
             return self.lost(ns);
         }
         let Some(task) = row.task() else { return };
-        let task = self.tasks.of(task.0, Task::default);
+        let task = self.tasks.number(task.0, Task::default);
         self.activate(task);
         match (kind, row.lock()) {
             (EventKind::Acquire, Some(lock)) => self.acquire(ns, task, lock, row),

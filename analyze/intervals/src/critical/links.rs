@@ -173,7 +173,7 @@ impl Forward<'_> {
             && let Some((start_ns, creator)) = self.created(to.task)
             && start_ns == ns
         {
-            let creator = self.tasks.of(creator.0, Task::default);
+            let creator = self.tasks.number(creator.0, Task::default);
             self.activate(creator);
             return self.place(Mark::instant(creator, ns));
         }

@@ -90,7 +90,7 @@ impl Locks {
     #[inline]
     pub(super) fn index(&mut self, id: LockId, context: &Context<'_>) -> LockIndex {
         let Self { all, losses } = self;
-        all.of(id.0, || Lock::new(id, context, *losses))
+        all.number(id.0, || Lock::new(id, context, *losses))
     }
 
     /// Returns a lock.

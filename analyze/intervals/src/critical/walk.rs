@@ -46,7 +46,7 @@ const ALONE: PathPart<'_> = PathPart::Task { held: &[], state: State::Running };
 impl<P: Path> Walk<'_, P> {
     fn root(&mut self, index: usize, root: &Root) {
         let Root { task: id, from_ns, to_ns } = *root;
-        let task = self.forward.tasks.of(id.0, Task::default);
+        let task = self.forward.tasks.number(id.0, Task::default);
         let cursor = self.forward.until(task, to_ns);
         let mut walker =
             Walker { root: index, from_ns, at_ns: to_ns, task: id, cursor, created: None, came_ns: None };
@@ -100,7 +100,7 @@ impl<P: Path> Walk<'_, P> {
             && next_ns.is_none_or(|ns| ns <= start_ns)
         {
             walker.advance(start_ns, ALONE, &mut self.path);
-            let creator = self.forward.tasks.of(creator.0, Task::default);
+            let creator = self.forward.tasks.number(creator.0, Task::default);
             return self.come_to(walker, creator);
         }
         match next {

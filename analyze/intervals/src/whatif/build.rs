@@ -191,7 +191,15 @@ impl<'a> Builder<'a> {
         let wait = |Birth { signal, object }: Birth| Action::Await { signal, object };
         let (actions, end) = (birth.map(wait).into_iter().collect(), (0, start_ns));
         let (at_ns, last_row_ns) = (start_ns, start_ns);
-        self.tasks.of(id.0, || Task { start_ns, birth, actions, at_ns, last_row_ns, end, ..Task::default() })
+        self.tasks.number(id.0, || Task {
+            start_ns,
+            birth,
+            actions,
+            at_ns,
+            last_row_ns,
+            end,
+            ..Task::default()
+        })
     }
 
     /// Returns the signal by which a thread starts.

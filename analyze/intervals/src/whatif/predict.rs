@@ -104,7 +104,7 @@ impl Times {
     }
 }
 
-fn found(replays: &[(Variant, Replayed)], variant: Variant) -> Option<&Replayed> {
+fn find_replay(replays: &[(Variant, Replayed)], variant: Variant) -> Option<&Replayed> {
     replays.iter().find(|(other, _)| *other == variant).map(|(_, replayed)| replayed)
 }
 
@@ -140,7 +140,7 @@ impl<'a> Baseline<'a> {
 
     fn of(&self, variant: Variant) -> Option<&Replayed> {
         let others = variant.others && !self.program.others.is_empty();
-        found(&self.replays, Variant { seed: 0, others, ..variant })
+        find_replay(&self.replays, Variant { seed: 0, others, ..variant })
     }
 
     /// Predicts the times of a changed program. `locks` are those whose waits are asked for.
@@ -148,7 +148,7 @@ impl<'a> Baseline<'a> {
         let program = self.program;
         let changed = replay_all(program, changes, self.progress_sites);
         let main = self.of(Variant::MAIN).cloned().unwrap_or_default();
-        let of_main = found(&changed, Variant::MAIN).cloned().unwrap_or_default();
+        let of_main = find_replay(&changed, Variant::MAIN).cloned().unwrap_or_default();
         let beside = self.as_recorded().cloned().unwrap_or_default();
         // The replay beside other programs is compared with the recording; the change is that of the program alone.
         let run = Times {

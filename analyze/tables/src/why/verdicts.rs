@@ -1,4 +1,4 @@
-//! The verdicts on a lock, one arm of [`Rules::of`] each: the rule that decides it, its heading, the sentence with its numbers, the next step,
+//! The verdicts on a lock, one arm of [`Rules::apply`] each: the rule that decides it, its heading, the sentence with its numbers, the next step,
 //! and the change of which the gain is predicted.
 //!
 //! For example, `nested` holds if the holders of the lock waited for other locks during 30 % of the waiting or more. Rules compare a share
@@ -179,7 +179,8 @@ impl<'a> Rules<'a> {
     }
 
     fn finding(&self, verdict: Verdict) -> Finding {
-        let Rule { heading, short, holds, value, explains_ns, evidence, advice, change } = self.of(verdict);
+        let Rule { heading, short, holds, value, explains_ns, evidence, advice, change } =
+            self.apply(verdict);
         let sentence = |sentence: String| if holds { sentence } else { String::new() };
         Finding {
             verdict,
@@ -197,7 +198,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    fn of(&self, verdict: Verdict) -> Rule {
+    /// Applies the rule of a verdict.
+    fn apply(&self, verdict: Verdict) -> Rule {
         use Verdict as V;
         let Self { facts, parts, is_long_site, has_few_long, has_hog, is_convoy } = *self;
         let names = &facts.names;

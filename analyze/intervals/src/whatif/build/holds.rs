@@ -49,7 +49,7 @@ impl Builder<'_> {
             self.facts.spun_ns += (waited_ns - blocked_ns - row.runq_ns.unwrap_or(0)).max(0);
         }
         self.waits_no_more(task, lock);
-        let index = self.locks.of(lock.0, Lock::default);
+        let index = self.locks.number(lock.0, Lock::default);
         let site = (self.context.site)(lock, row.stack);
         self.end_unseen(task, index, mode, lock);
         let of = &mut self.locks[index];
@@ -121,7 +121,7 @@ impl Builder<'_> {
         if !self.context.rules.measures_holds(lock) {
             return;
         }
-        let index = self.locks.of(lock.0, Lock::default);
+        let index = self.locks.number(lock.0, Lock::default);
         let mode = row.mode.unwrap_or(Mode::Exclusive);
         let held = &mut self.tasks[task].held;
         let same = held.iter().rposition(|hold| *hold == (index, mode));
