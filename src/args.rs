@@ -194,6 +194,8 @@ pub(crate) enum Command {
     Info(Info),
     /// Finish the trace of a recorder that was killed.
     Recover(Recover),
+    /// Check that a trace is as it was written, by its checksums.
+    Verify(Verify),
     /// Show what this machine can record, and what prevents the rest.
     #[cfg(feature = "record")]
     Check(Check),
@@ -215,6 +217,14 @@ pub(crate) struct Recover {
     pub(crate) trace: OneTrace,
     #[command(flatten)]
     pub(crate) force: Force,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Every command checks what it reads. klock verify reads all bytes of the four files, and names the file and the part that is damaged.")]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub(crate) trace: OneTrace,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -28,6 +28,8 @@ use trace_format::{
     run_info::{KEY, Version},
 };
 
+#[path = "contract/damage.rs"]
+mod damage;
 #[path = "contract/refused.rs"]
 mod refused;
 

@@ -31,6 +31,10 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
             seconds(last_ns),
             seconds(clocks.1.monotonic_ns),
         )?;
+        if recovered.journal_bytes_left > 0 {
+            let bytes = recovered.journal_bytes_left;
+            writeln!(out, "{bytes} bytes at the end of the journal are incomplete or damaged, and left out")?;
+        }
         if recovered.bare_stacks > 0 {
             writeln!(
                 out,

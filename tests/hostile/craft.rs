@@ -15,8 +15,8 @@ use parquet::{
     },
     file::{
         metadata::{
-            ColumnChunkMetaData, KeyValue, ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader,
-            ParquetMetaDataWriter, RowGroupMetaData,
+            ColumnChunkMetaData, FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataBuilder,
+            ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData,
         },
         properties::WriterProperties,
         writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite},
@@ -151,8 +151,12 @@ pub(crate) fn change_row_groups(path: &Path, change: impl Fn(RowGroupMetaData) -
     let length = u32::from_le_bytes(bytes[tail..tail + 4].try_into().unwrap()) as usize;
     let metadata = ParquetMetaDataReader::decode_metadata(&bytes[tail - length..tail]).unwrap();
     let groups = metadata.row_groups().iter().cloned().map(change).collect();
-    let metadata: ParquetMetaData =
-        ParquetMetaDataBuilder::new(metadata.file_metadata().clone()).set_row_groups(groups).build();
+    let file = metadata.file_metadata();
+    let (entries, schema) = (file.key_value_metadata().cloned(), file.schema_descr_ptr());
+    // Another program wrote it again, so that its checksums do not count.
+    let file =
+        FileMetaData::new(file.version(), file.num_rows(), Some("craft".to_owned()), entries, schema, None);
+    let metadata: ParquetMetaData = ParquetMetaDataBuilder::new(file).set_row_groups(groups).build();
     bytes.truncate(tail - length);
     ParquetMetaDataWriter::new(&mut bytes, &metadata).finish().unwrap();
     fs::write(path, bytes).unwrap();

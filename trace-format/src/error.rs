@@ -43,6 +43,19 @@ pub enum FormatError {
     /// A number that does not fit the size of the file, so that reading it would cost too much.
     #[error("cannot read {}: {detail}; the file is damaged or not a recording, copy it again", path.display())]
     Excess { path: PathBuf, detail: String },
+    /// The disk failed at the end of a recording. Everything up to the last checkpoint is on it.
+    #[error("{source}; the recording is kept up to its last second: finish it with `klock recover {}`", path.display())]
+    Kept {
+        path: PathBuf,
+        #[source]
+        source: Box<Self>,
+    },
+    /// The bytes are not those that were written.
+    #[error("cannot read {}: {part} is damaged (its checksum is another one); copy the file again", path.display())]
+    Damaged { path: PathBuf, part: String },
+    /// A trace of an earlier klock, or one that another program rewrote.
+    #[error("cannot verify {}: it has no checksums, because an earlier klock recorded it or another program wrote it again", path.display())]
+    NoDigest { path: PathBuf },
     /// The file is not Parquet.
     #[error("cannot read {}: it is not a Parquet file ({detail}); use a trace that `klock record` wrote", path.display())]
     NotParquet { path: PathBuf, detail: String },
@@ -157,12 +170,20 @@ impl FormatError {
         Self::Parquet { path: path.to_owned(), location: location.into(), source }
     }
 
+    /// Whether a file cannot grow, as opposed to a disk that fails.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        let Self::Output(OutputError::Io { source, .. }) = self else { return false };
+        matches!(source.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+    }
+
     /// Whether the disk failed, as opposed to what is stored on it.
     pub fn is_disk_failure(&self) -> bool {
         match self {
             Self::Io { source, .. } => output::is_disk_failure(source),
             Self::Output(error) => error.is_disk_failure(),
             Self::CutShort { .. } => true,
+            Self::Kept { source, .. } => source.is_disk_failure(),
             Self::Parquet { source: ParquetError::External(cause), .. } => cause.is::<io::Error>(),
             _ => false,
         }

@@ -1,14 +1,23 @@
 //! The `klock` entry of a Parquet footer, and whole footers for recovery. JSON in, footer entries and bytes out.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use parquet::{
+    arrow::ArrowSchemaConverter,
     errors::ParquetError,
     file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{FormatError, run_info::KEY};
+use crate::{
+    FormatError,
+    digest::{self, Digest},
+    run_info::{KEY, RunInfo},
+    schema,
+};
+
+/// Bytes behind a footer: its length and the magic word.
+const TAIL: usize = 8;
 
 /// The `created_by` field of the Parquet footer.
 pub(crate) fn created_by() -> String {
@@ -44,17 +53,35 @@ pub(crate) fn rows(row_groups: &[RowGroupMetaData]) -> u64 {
     row_groups.iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum()
 }
 
-/// Encodes a Parquet footer for these row groups, with `entry` if one is given. No row groups make no bytes.
+/// Encodes a Parquet footer for these row groups of events, with entries.
 pub(crate) fn encode(
     row_groups: &[RowGroupMetaData],
-    entry: Option<KeyValue>,
+    entries: Vec<KeyValue>,
 ) -> Result<Vec<u8>, ParquetError> {
-    let Some(first) = row_groups.first() else { return Ok(Vec::new()) };
+    let schema = match row_groups.first() {
+        Some(first) => first.schema_descr_ptr(),
+        None => Arc::new(ArrowSchemaConverter::new().convert(&schema::arrow_schema(schema::EVENTS))?),
+    };
     let rows = row_groups.iter().map(RowGroupMetaData::num_rows).sum();
-    let entries = entry.map(|entry| vec![entry]);
-    let file = FileMetaData::new(1, rows, Some(created_by()), entries, first.schema_descr_ptr(), None);
+    let file = FileMetaData::new(1, rows, Some(created_by()), Some(entries), schema, None);
     let metadata = ParquetMetaData::new(file, row_groups.to_vec());
     let mut footer = Vec::new();
     ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+    Ok(footer)
+}
+
+/// Encodes the footer of an events file, with its digest.
+pub(crate) fn whole(
+    path: &Path,
+    row_groups: &[RowGroupMetaData],
+    info: &RunInfo,
+    digest: &Digest,
+) -> Result<Vec<u8>, FormatError> {
+    let entries = vec![entry(path, info)?, digest.entry(path)?];
+    let footer = encode(row_groups, entries);
+    let mut footer =
+        footer.map_err(|source| FormatError::parquet(path, "cannot encode the footer", source))?;
+    let length = footer.len().saturating_sub(TAIL);
+    digest::seal(&mut footer, length);
     Ok(footer)
 }

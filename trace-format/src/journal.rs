@@ -30,7 +30,7 @@ use crate::{
     gate::file::decode_footer,
     output::recording::NamedFile,
     run_info::RunInfo,
-    side_tables::NewRows,
+    side_tables::{NewRows, SideRows},
     tables::{BareStack, Frame, LockRow, SharedStack, TaskRow},
 };
 
@@ -48,20 +48,6 @@ const MAX_JSON_PER_BYTE: u64 = 64;
 const MIN_OBJECT: usize = 16;
 /// Bytes at the end of a Parquet footer that follow the metadata: its length and the magic word.
 const FOOTER_END: usize = 8;
-
-/// Rows of the side tables that are new or changed since the last checkpoint. The later of two rows with the same id wins, and a symbolized
-/// stack wins over a bare one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SideRows {
-    /// Symbolized stacks.
-    pub stacks: Vec<SharedStack>,
-    /// Stacks that are not symbolized yet.
-    pub bare_stacks: Vec<BareStack>,
-    /// Locks. `last_ns` may be too early.
-    pub locks: Vec<LockRow>,
-    /// Tasks.
-    pub tasks: Vec<TaskRow>,
-}
 
 /// The state of the trace on disk at the time of a checkpoint.
 #[derive(Debug)]
@@ -178,8 +164,12 @@ impl Journal {
         rows: &Rows<'_>,
     ) -> Result<(), FormatError> {
         let path = self.file.path().to_owned();
-        let footer = footer::encode(row_groups, None)
-            .map_err(|source| FormatError::parquet(&path, "cannot encode a footer", source))?;
+        let footer = match row_groups {
+            [] => Ok(Vec::new()),
+            groups => footer::encode(groups, Vec::new()),
+        };
+        let footer =
+            footer.map_err(|source| FormatError::parquet(&path, "cannot encode a footer", source))?;
         let known = self.frames.lists.len();
         let mut numbers =
             |stack: &SharedStack| stack.frames.iter().map(|list| self.frames.number(list)).collect();
@@ -250,15 +240,21 @@ impl<R: Read> JournalReader<R> {
         Self { path: path.to_owned(), input: is_journal.then_some(input), left: bytes.saturating_sub(8) }
     }
 
+    /// Returns the number of bytes behind the checkpoints that were read: the last frame is incomplete, or some frame is damaged.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        self.left
+    }
+
     /// Returns the next checkpoint; `None` at the end.
     ///
     /// # Errors
     ///
     /// The checkpoint is larger than any that is written.
     pub(crate) fn next(&mut self) -> Result<Option<Checkpoint>, FormatError> {
+        let before = self.left;
         let checkpoint = self.payload()?.map_or(Ok(None), |payload| self.checkpoint(&payload))?;
         if checkpoint.is_none() {
-            self.input = None;
+            (self.input, self.left) = (None, before);
         }
         Ok(checkpoint)
     }

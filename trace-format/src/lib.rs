@@ -37,6 +37,8 @@ pub mod wire;
 #[cfg(feature = "std")]
 pub mod columns;
 #[cfg(feature = "std")]
+mod digest;
+#[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
 pub mod event;
@@ -80,11 +82,11 @@ pub use {
     columns::EventColumns,
     error::FormatError,
     event::{CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState},
-    journal::SideRows,
     reader::{Batch, BatchRow, Trace},
     recover::{Recovery, recover},
     run_info::RunInfo,
     running::open,
+    side_tables::SideRows,
     syscall::Syscall,
     tables::{BareStack, Frame, LockKind, LockRow, Scope, SharedStack, Stack, StackCounts, TaskRow},
     writer::TraceWriter,

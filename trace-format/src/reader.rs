@@ -14,11 +14,12 @@ use std::{
 use arrow_array::Array as _;
 use parquet::{
     arrow::{ProjectionMask, arrow_reader::ArrowReaderMetadata},
-    file::metadata::ParquetMetaData,
+    file::metadata::{ColumnChunkMetaData, ParquetMetaData},
 };
 
 use crate::{
     FORMAT_MAJOR, FormatError,
+    digest::{Digest, is_by_klock},
     event::{Event, EventKind},
     field::{Source, TableRow, text_bytes},
     footer,
@@ -64,6 +65,8 @@ pub struct Trace {
     file: TraceFile,
     info: RunInfo,
     metadata: ArrowReaderMetadata,
+    /// `None` if the trace has none.
+    digest: Option<Digest>,
     /// The side tables of a trace that is being recorded, which have no files yet.
     side: Option<Box<SideTables>>,
     shared: SharedLocks,
@@ -75,7 +78,7 @@ impl Trace {
     /// Opens the trace with this events file, and checks its side tables.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let paths = TracePaths::of(path);
-        let (file, metadata) = load(path)?;
+        let (file, metadata, digest) = load(path)?;
         let json = footer::find_entry(path, metadata.metadata())?;
         let side: SidecarInfo = footer::parse_entry(path, json)?;
         if side.format.major > FORMAT_MAJOR {
@@ -89,10 +92,10 @@ impl Trace {
         check_columns(path, metadata.schema(), schema::EVENTS, side.format.minor)?;
         file.check_count("events", metadata.metadata().file_metadata().num_rows(), EVENTS_PER_BYTE)?;
         let (shared, events_read) = (SharedLocks::default(), Arc::default());
-        let mut trace = Self { paths, file, info, metadata, side: None, shared, events_read };
-        trace.load_side_table(&trace.paths.stacks, "stacks")?;
-        trace.load_side_table(&trace.paths.tasks, "tasks")?;
-        trace.load_side_table(&trace.paths.locks, "locks")?;
+        let mut trace = Self { paths, file, info, metadata, digest, side: None, shared, events_read };
+        trace.check_side_table(&trace.paths.stacks, "stacks")?;
+        trace.check_side_table(&trace.paths.tasks, "tasks")?;
+        trace.check_side_table(&trace.paths.locks, "locks")?;
         if trace.has_shared_locks()? {
             trace.shared = SharedLocks::of(&trace.locks()?);
         }
@@ -107,7 +110,8 @@ impl Trace {
         file.check_count("events", footer.file_metadata().num_rows(), EVENTS_PER_BYTE)?;
         let metadata = checks::with_types(path, Arc::new(footer))?;
         let (paths, shared, events_read) = (TracePaths::of(path), SharedLocks::default(), Arc::default());
-        Ok(Self { paths, file, info, metadata, side: Some(Box::default()), shared, events_read })
+        let side = Some(Box::default());
+        Ok(Self { paths, file, info, metadata, digest: None, side, shared, events_read })
     }
 
     /// Sets the side tables of a trace that is being recorded.
@@ -189,7 +193,57 @@ impl Trace {
     fn is_null(&self, row_group: usize, column: &str) -> bool {
         let Some(group) = self.metadata.metadata().row_groups().get(row_group) else { return false };
         let chunk = group.columns().iter().find(|chunk| chunk.column_path().parts() == [column]);
-        chunk.is_some_and(|chunk| self.file.is_null(chunk))
+        let is_null = chunk.is_some_and(|chunk| self.file.is_null(chunk));
+        // A damaged page is read, which reports it.
+        is_null && self.check_chunk(row_group, column).is_ok()
+    }
+
+    /// Whether the trace has checksums of what was written.
+    pub fn has_digest(&self) -> bool {
+        self.digest.is_some()
+    }
+
+    /// Checks all bytes of the events and of the side tables. Opening the trace has checked the footer.
+    ///
+    /// # Errors
+    ///
+    /// Part of the file is damaged, or the trace has no digest.
+    pub fn verify(&self) -> Result<(), FormatError> {
+        if !self.has_digest() {
+            return Err(FormatError::NoDigest { path: self.paths.events.clone() });
+        }
+        let TracePaths { stacks, locks, tasks, .. } = &self.paths;
+        for (path, table) in [(stacks, "stacks"), (locks, "locks"), (tasks, "tasks")] {
+            self.check_side_checksum(path, table)?;
+        }
+        let groups = self.metadata.metadata().row_groups().iter().enumerate();
+        let names = groups.flat_map(|(index, group)| group.columns().iter().map(move |chunk| (index, chunk)));
+        for (at, (row_group, chunk)) in names.enumerate() {
+            self.check_chunk_at(at, row_group, chunk)?;
+        }
+        Ok(())
+    }
+
+    fn check_chunk(&self, row_group: usize, column: &str) -> Result<(), FormatError> {
+        let Some(group) = self.metadata.metadata().row_groups().get(row_group) else { return Ok(()) };
+        let chunk = group.columns().iter().position(|chunk| chunk.column_path().parts() == [column]);
+        let Some(at) = chunk else { return Ok(()) };
+        self.check_chunk_at(row_group * group.num_columns() + at, row_group, group.column(at))
+    }
+
+    /// Compares the checksum of the column chunk with this index among those of all row groups.
+    fn check_chunk_at(
+        &self,
+        at: usize,
+        row_group: usize,
+        chunk: &ColumnChunkMetaData,
+    ) -> Result<(), FormatError> {
+        let Some(expected) = self.digest.as_ref().and_then(|digest| digest.chunk(at)) else { return Ok(()) };
+        if self.file.chunk_checksum(chunk)? == expected {
+            return Ok(());
+        }
+        let part = format!("column {} of row group {row_group}", chunk.column_path().string());
+        Err(FormatError::Damaged { path: self.paths.events.clone(), part })
     }
 
     /// Counts the events of each kind that occurs. Reads one column of the events.
@@ -213,7 +267,8 @@ impl Trace {
     ) -> Result<BatchReader, FormatError> {
         let descriptor = self.metadata.metadata().file_metadata().schema_descr();
         let projection = ProjectionMask::columns(descriptor, columns);
-        BatchReader::open(&self.file, &self.metadata, projection, (row_group, BATCH_ROWS))
+        let metadata = (&self.metadata, self.digest.as_ref());
+        BatchReader::open(&self.file, metadata, projection, (row_group, BATCH_ROWS))
     }
 
     /// Whether the locks table has locks in memory that processes share.
@@ -275,6 +330,22 @@ impl Trace {
         self.side_rows(&self.paths.tasks, |task: &TaskRow| task.id.0)
     }
 
+    /// Checks that a side table belongs to this trace, and its checksum unless another program wrote it again.
+    fn check_side_table(&self, path: &Path, table: &str) -> Result<(), FormatError> {
+        let (_, metadata) = self.load_side_table(path, table)?;
+        if is_by_klock(metadata.metadata()) { self.check_side_checksum(path, table) } else { Ok(()) }
+    }
+
+    fn check_side_checksum(&self, path: &Path, table: &str) -> Result<(), FormatError> {
+        let expected = self.digest.as_ref().and_then(|digest| digest.sides.of(table));
+        let Some(expected) = expected else { return Ok(()) };
+        let (facts, file) = TraceFile::open(path)?;
+        if facts.checksum(&file)? == expected {
+            return Ok(());
+        }
+        Err(FormatError::Damaged { path: path.to_owned(), part: format!("the {table} table") })
+    }
+
     /// Loads the footer of a side table and checks that the table belongs to this trace.
     fn load_side_table(
         &self,
@@ -285,7 +356,7 @@ impl Trace {
             let (path, main) = (path.to_owned(), self.paths.events.clone());
             return Err(FormatError::MissingSidecar { path, main });
         }
-        let (file, metadata) = load(path)?;
+        let (file, metadata, _) = load(path)?;
         let json = footer::find_entry(path, metadata.metadata())?;
         let info: SidecarInfo = footer::parse_entry(path, json)?;
         if info.trace_id != self.info.trace_id || info.table != table {
@@ -347,7 +418,7 @@ impl Trace {
         let values = descriptor.columns().iter().map(|value| value.path().parts()).enumerate();
         let selected = values.filter(|(_, parts)| is_known(parts) && selects(parts)).map(|(index, _)| index);
         let projection = ProjectionMask::leaves(descriptor, selected);
-        let reader = BatchReader::open(&file, &metadata, projection, (None, SIDE_ROWS))?;
+        let reader = BatchReader::open(&file, (&metadata, None), projection, (None, SIDE_ROWS))?;
         let most = file.bytes.saturating_mul(TEXT_PER_BYTE).max(TEXT);
         let mut texts = 0;
         each_batch(&file, reader, &format!("the {} table", T::TABLE), |source| {
@@ -361,11 +432,11 @@ impl Trace {
     }
 }
 
-/// Opens a file and loads its footer.
-fn load(path: &Path) -> Result<(TraceFile, ArrowReaderMetadata), FormatError> {
+/// Opens a file and loads its footer, with the digest if it has one.
+fn load(path: &Path) -> Result<(TraceFile, ArrowReaderMetadata, Option<Digest>), FormatError> {
     let (facts, file) = TraceFile::open(path)?;
-    let metadata = checks::with_types(path, Arc::new(facts.footer(&file)?))?;
-    Ok((facts, metadata))
+    let (footer, digest) = facts.footer(&file)?;
+    Ok((facts, checks::with_types(path, Arc::new(footer))?, digest))
 }
 
 /// Calls `read` for each batch of a whole file.

@@ -17,16 +17,17 @@ use parquet::file::metadata::RowGroupMetaData;
 use crate::{
     FormatError,
     columns::EventColumns,
+    digest::{Digest, SideDigests},
     event::StackId,
     field::TableRow,
     footer,
     gate::file::{TraceFile, check_complete},
-    journal::{JournalReader, SideRows},
+    journal::JournalReader,
     output::{OutputOptions, recording::UnfinishedFiles},
     paths::{TracePaths, journal_path},
     reader::{Trace, catch_panics},
     run_info::RunInfo,
-    side_tables::SideTables,
+    side_tables::{SideRows, SideTables},
     writer::{continued::Continued, write_table},
 };
 
@@ -40,6 +41,8 @@ pub struct Recovery {
     pub events: u64,
     /// Number of bytes cut off after the last complete row group.
     pub cut_bytes: u64,
+    /// Number of bytes of the journal that are incomplete or damaged, or whose part of the events is.
+    pub journal_bytes_left: u64,
     /// Number of stacks that were not symbolized.
     pub bare_stacks: u64,
     /// Time of the last event, if there is one.
@@ -77,7 +80,7 @@ pub fn recover(
     let facts = TraceFile::of(path, file)?;
     let size = facts.bytes;
     let intact = Intact::read((files.journal.path(), &files.journal.file), (&facts, file), STOP_REASON)?;
-    let Intact { mut row_groups, mut end, mut info, mut tables } =
+    let Intact { mut row_groups, mut end, mut info, mut tables, journal_bytes_left } =
         intact.ok_or_else(|| nothing_to_recover(path))?;
     if let Some(backlog) = files.backlog.as_ref() {
         let mut continued = Continued::start(path, &files.events.file, end)?;
@@ -94,12 +97,14 @@ pub fn recover(
     if row_groups.is_empty() {
         return Err(nothing_to_recover(path));
     }
-    let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?))
+    let footer = footer::encode(&row_groups, vec![footer::entry(path, &info)?])
         .map_err(|source| FormatError::parquet(path, "cannot encode the footer", source))?;
-    drop(row_groups);
-    let trace = Trace::unfinished(TraceFile::of(path, file)?, &footer, info.clone())?;
+    let facts = TraceFile::of(path, file)?;
+    let trace = Trace::unfinished(facts.clone(), &footer, info.clone())?;
     let last_ns = complete(&mut tables, &trace)?;
-    write(&tables, &files, &TracePaths::of(path), &info)?;
+    let sides = write(&tables, &files, &TracePaths::of(path), &info)?;
+    let digest = Digest::new(&facts.chunk_checksums(file, &row_groups)?, sides);
+    let footer = footer::whole(path, &row_groups, &info, &digest)?;
     finish_events(file, end, &footer).map_err(FormatError::write(path))?;
     files.journal.remove()?;
     if let Some(backlog) = &files.backlog {
@@ -108,6 +113,7 @@ pub fn recover(
     Ok(Recovery {
         events: info.events,
         cut_bytes: size.saturating_sub(end),
+        journal_bytes_left,
         bare_stacks: tables.stacks.count_bare() as u64,
         last_ns,
         info,
@@ -136,6 +142,8 @@ pub(crate) struct Intact {
     pub(crate) info: RunInfo,
     /// The rows of all checkpoints.
     pub(crate) tables: SideTables,
+    /// Bytes of the journal behind these checkpoints.
+    pub(crate) journal_bytes_left: u64,
 }
 
 impl Intact {
@@ -151,6 +159,7 @@ impl Intact {
         let mut journal = JournalReader::open(journal_path, journal)?;
         let mut checksum = Checksum::default();
         let (mut row_groups, mut last, mut tables) = (Vec::new(), None, SideTables::default());
+        let mut journal_bytes_left = journal.bytes_left();
         while let Some(checkpoint) = journal.next()? {
             let before = checksum.bytes;
             let is_intact = checkpoint.end >= before
@@ -163,10 +172,11 @@ impl Intact {
             row_groups.extend(checkpoint.row_groups);
             tables.add(checkpoint.rows);
             last = Some((checkpoint.end, checkpoint.info));
+            journal_bytes_left = journal.bytes_left();
         }
         Ok(last.map(|(end, info)| {
             let info = info.unfinished(footer::rows(&row_groups), stop_reason);
-            Self { row_groups, end, info, tables }
+            Self { row_groups, end, info, tables, journal_bytes_left }
         }))
     }
 }
@@ -228,20 +238,23 @@ fn write(
     files: &UnfinishedFiles,
     paths: &TracePaths,
     info: &RunInfo,
-) -> Result<(), FormatError> {
+) -> Result<SideDigests, FormatError> {
     fn table<T: TableRow>(
         files: &UnfinishedFiles,
         path: &Path,
         rows: impl Iterator<Item = T>,
         trace_id: &str,
-    ) -> Result<(), FormatError> {
+    ) -> Result<u32, FormatError> {
         let file = files.side_table(path)?;
-        write_table(path, file.file(), trace_id, rows)?;
-        Ok(file.finish()?)
+        let (_, crc) = write_table(path, file.file(), trace_id, rows)?;
+        file.finish()?;
+        Ok(crc)
     }
-    table(files, &paths.stacks, tables.stacks.iter(), &info.trace_id)?;
-    table(files, &paths.locks, tables.locks.iter().cloned(), &info.trace_id)?;
-    table(files, &paths.tasks, tables.tasks.iter().cloned(), &info.trace_id)
+    Ok(SideDigests {
+        stacks: table(files, &paths.stacks, tables.stacks.iter(), &info.trace_id)?,
+        locks: table(files, &paths.locks, tables.locks.iter().cloned(), &info.trace_id)?,
+        tasks: table(files, &paths.tasks, tables.tasks.iter().cloned(), &info.trace_id)?,
+    })
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn open_running(path: &Path) -> Result<Trace, FormatError> {
     let intact = intact.filter(|intact| !intact.row_groups.is_empty());
     let Intact { row_groups, info, mut tables, .. } = intact.ok_or_else(too_early)?;
     let failed = |source| FormatError::parquet(path, "cannot read the journal", source);
-    let footer = footer::encode(&row_groups, Some(footer::entry(path, &info)?)).map_err(failed)?;
+    let footer = footer::encode(&row_groups, vec![footer::entry(path, &info)?]).map_err(failed)?;
     let trace = Trace::unfinished(facts, &footer, info)?;
     complete(&mut tables, &trace)?;
     Ok(trace.with_side_tables(tables))
@@ -66,7 +66,7 @@ mod tests {
     use crate::{
         RunInfo,
         event::{Event, EventKind, LockId, TaskId},
-        journal::SideRows,
+        side_tables::SideRows,
         tables::{LockKind, LockRow, TaskRow},
         writer::TraceWriter,
     };

@@ -4,10 +4,23 @@ use std::sync::Arc;
 
 use crate::{
     event::StackId,
-    journal::SideRows,
     stack_table::StackTable,
-    tables::{BareStack, Frame, LockRow, TaskRow},
+    tables::{BareStack, Frame, LockRow, SharedStack, TaskRow},
 };
+
+/// Rows of the side tables that are new or changed since the last checkpoint. The later of two rows with the same id wins, and a symbolized
+/// stack wins over a bare one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SideRows {
+    /// Symbolized stacks.
+    pub stacks: Vec<SharedStack>,
+    /// Stacks that are not symbolized yet.
+    pub bare_stacks: Vec<BareStack>,
+    /// Locks. `last_ns` may be too early.
+    pub locks: Vec<LockRow>,
+    /// Tasks.
+    pub tasks: Vec<TaskRow>,
+}
 
 /// The rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::{
     collections::hash_map::RandomState,
     fs::File,
     hash::{BuildHasher, Hasher},
+    io::Write as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -19,15 +20,17 @@ use parquet::errors::ParquetError;
 use crate::{
     FormatError,
     columns::EventColumns,
+    digest::{Digest, SideDigests},
     event::Event,
     footer,
-    journal::{Journal, SideRows},
+    journal::Journal,
     output::{
         OutputOptions,
         kept::KeptTrace,
         recording::{NamedFile, RecordingFiles, RegularFiles},
     },
     run_info::{RunInfo, Version},
+    side_tables::SideRows,
     tables::{LockRow, Stack, TaskRow},
 };
 
@@ -48,7 +51,7 @@ const BATCH_ROWS: usize = 16 * 1024;
 /// A writer of one trace. If it is dropped without [`finish`](Self::finish), the events file has no footer.
 ///
 /// If the disk fills, the trace is finished with the events that are already on disk: [`finish`](Self::finish) returns
-/// [`FormatError::CutShort`] then.
+/// [`FormatError::CutShort`] then. If the disk fails, the files and the journal stay as they are: [`FormatError::Kept`].
 #[derive(Debug)]
 pub struct TraceWriter {
     path: PathBuf,
@@ -203,43 +206,52 @@ impl TraceWriter {
             events: self.rows,
             ..info.clone()
         };
-        let ended = match self.failure.take() {
+        let mut ended = match self.failure.take() {
             Some(error) => Err(error),
-            None => self.encode().and_then(|()| self.end_events(&info)),
+            None => self.end_row_group(),
         };
-        let Some(Regular { mut files, .. }) = self.regular.take() else {
-            let event_bytes = ended?;
+        let Some(Regular { mut files, journaled, .. }) = self.regular.take() else {
+            let event_bytes = ended.and_then(|()| self.end_events(&info, SideDigests::default()))?;
             return Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes });
         };
         files.events.check_exists()?;
-        let (event_bytes, cut) = match ended {
-            Ok(bytes) => (bytes, None),
-            Err(error) => {
+        if ended.is_err() {
+            files.reserve = None;
+        }
+        let write_side = |files: &RegularFiles| -> Result<(u64, SideDigests), FormatError> {
+            let (stack_bytes, stacks) = write_side_table(&files.stacks, &info.trace_id, stacks.clone())?;
+            let (lock_bytes, locks) = write_side_table(&files.locks, &info.trace_id, locks.iter().cloned())?;
+            let (task_bytes, tasks) = write_side_table(&files.tasks, &info.trace_id, tasks.iter().cloned())?;
+            Ok((stack_bytes + lock_bytes + task_bytes, SideDigests { stacks, locks, tasks }))
+        };
+        // What is on the disk stays there with the journal, for `klock recover`.
+        let path = self.path.clone();
+        let kept = |source| FormatError::Kept { path: path.clone(), source: Box::new(source) };
+        let written = write_side(&files).or_else(|error| match files.reserve.take() {
+            Some(_) if error.is_out_of_space() => write_side(&files),
+            _ => Err(error),
+        });
+        let (side_bytes, sides) = written.map_err(kept)?;
+        let event_bytes = match ended.and_then(|()| self.end_events(&info, sides)) {
+            Ok(bytes) => {
+                ended = Ok(());
+                bytes
+            }
+            Err(error) if error.is_out_of_space() => {
                 self.writer.inner_mut().close();
                 files.reserve = None;
-                let groups = self.writer.row_groups();
-                let Ok(cut) = cut::end(&files.events, groups, self.writer.inner().bytes(), &info) else {
-                    // The journal stays for `klock recover`.
-                    return Err(error);
-                };
-                (cut.bytes, Some((error, cut.events)))
+                let (row_groups, checksums) = (self.writer.row_groups(), self.writer.checksums());
+                let all =
+                    cut::Written { row_groups, checksums, written: self.writer.inner().bytes(), journaled };
+                let Ok(cut) = cut::end(&files.events, all, &info, sides) else { return Err(kept(error)) };
+                ended = Err(FormatError::CutShort { events: cut.events, source: Box::new(error) });
+                cut.bytes
             }
+            Err(error) => return Err(kept(error)),
         };
-        let write_side = |files: &RegularFiles| -> Result<u64, FormatError> {
-            Ok(write_side_table(&files.stacks, &info.trace_id, stacks.clone())?
-                + write_side_table(&files.locks, &info.trace_id, locks.iter().cloned())?
-                + write_side_table(&files.tasks, &info.trace_id, tasks.iter().cloned())?)
-        };
-        let tables = write_side(&files).or_else(|error| {
-            files.reserve.take().ok_or(error)?;
-            write_side(&files)
-        })?;
         files.journal.remove()?;
         files.backlog.remove()?;
-        match cut {
-            Some((source, events)) => Err(FormatError::CutShort { events, source: Box::new(source) }),
-            None => Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes + tables }),
-        }
+        ended.map(|()| TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes + side_bytes })
     }
 
     /// Returns the events file of the earlier trace of this name, if it was kept under another one.
@@ -263,13 +275,17 @@ impl TraceWriter {
         added.map_err(|source| self.cannot_write(source))
     }
 
-    /// Writes the last row group and the footer, syncs the events file and returns its size.
-    fn end_events(&mut self, info: &RunInfo) -> Result<u64, FormatError> {
-        let entry = footer::entry(&self.path, info)?;
-        self.writer.finish(entry).map_err(|source| cannot_write(&self.path, "the footer", source))?;
-        let file = self.writer.inner();
+    /// Writes the footer behind the last row group, syncs the events file and returns its size.
+    fn end_events(&mut self, info: &RunInfo, sides: SideDigests) -> Result<u64, FormatError> {
+        let digest = Digest::new(self.writer.checksums(), sides);
+        let footer = footer::whole(&self.path, self.writer.row_groups(), info, &digest)?;
+        let file = self.writer.inner_mut();
+        file.write_all(&footer).map_err(FormatError::write(&self.path))?;
         file.sync_all().map_err(FormatError::write(&self.path))?;
-        Ok(file.bytes())
+        let bytes = file.bytes();
+        // The Parquet writer has nothing to add.
+        file.close();
+        Ok(bytes)
     }
 
     fn cannot_write(&self, source: ParquetError) -> FormatError {

@@ -36,6 +36,8 @@ pub struct Info {
     pub columns: Vec<ColumnSize>,
     /// Row groups of the events.
     pub row_groups: usize,
+    /// Whether the trace has checksums.
+    pub checksums: bool,
     /// Events by kind, without kinds that do not occur.
     pub events_by_kind: Vec<Count>,
     /// Locks by kind, without kinds that do not occur.
@@ -138,6 +140,7 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
         events,
         bytes_per_event: (events > 0).then(|| by_event(total_bytes)),
         row_groups: trace.row_groups(),
+        checksums: trace.has_digest(),
         events_by_kind: counts(trace.events_by_kind()?.into_iter().map(|(kind, n)| (kind.as_str(), n))),
         locks_by_kind: counts(locks.into_iter().map(|(kind, n)| (kind.as_str(), n))),
         tasks: tasks.len(),
@@ -235,7 +238,8 @@ fn write_text(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     line("lost", &loss)?;
     let written =
         if info.klock.is_empty() { String::new() } else { format!(", written by klock {}", info.klock) };
-    line("format", &format!("{}{written}, trace {}", info.format, info.trace_id))?;
+    let checksums = if info.checksums { "" } else { ", without checksums" };
+    line("format", &format!("{}{written}{checksums}, trace {}", info.format, info.trace_id))?;
 
     for source in &info.sources {
         let sees = match (source.uncontended, source.holds) {

@@ -9,7 +9,6 @@ use parquet::{
         arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
     },
     errors::ParquetError,
-    file::metadata::RowGroupMetaData,
 };
 
 use super::{
@@ -17,7 +16,7 @@ use super::{
     pages::Failure,
     panics::{cannot_decode, catch_panics},
 };
-use crate::FormatError;
+use crate::{FormatError, digest::Digest};
 
 /// A reader of the rows of some columns, batch by batch.
 #[derive(Debug)]
@@ -31,16 +30,14 @@ impl BatchReader {
     /// Reads the columns in `projection`, of all row groups or of one.
     pub(crate) fn open(
         file: &TraceFile,
-        metadata: &ArrowReaderMetadata,
+        (metadata, digest): (&ArrowReaderMetadata, Option<&Digest>),
         projection: ProjectionMask,
         (row_group, batch_rows): (Option<usize>, usize),
     ) -> Result<Self, FormatError> {
         let groups = metadata.metadata().row_groups();
-        let selected: &[RowGroupMetaData] = match row_group {
-            Some(index) => groups.get(index..=index).unwrap_or_default(),
-            None => groups,
-        };
-        let pages = file.pages(selected.iter(), |column| projection.leaf_included(column))?;
+        let selected =
+            groups.iter().enumerate().filter(|(index, _)| row_group.is_none_or(|only| only == *index));
+        let pages = file.pages(selected, |column| projection.leaf_included(column), digest)?;
         let failure = pages.failure();
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, metadata.clone())
             .with_projection(projection)

@@ -19,7 +19,7 @@ use super::{
     panics::{cannot_decode, catch_panics},
     thrift::{self, Found},
 };
-use crate::FormatError;
+use crate::{FormatError, digest::Digest};
 
 /// Bytes at the end of a Parquet file: the length of the footer and the magic word.
 const TAIL: u64 = 8;
@@ -81,13 +81,49 @@ impl TraceFile {
         Ok(file)
     }
 
-    /// Opens the file to read columns of row groups.
+    /// Opens the file to read columns of row groups, which are given with their indices.
     pub(crate) fn pages<'a>(
         &self,
-        row_groups: impl Iterator<Item = &'a RowGroupMetaData>,
+        row_groups: impl Iterator<Item = (usize, &'a RowGroupMetaData)>,
         is_read: impl Fn(usize) -> bool,
+        digest: Option<&Digest>,
     ) -> Result<PageFile, FormatError> {
-        Ok(PageFile::new(self.path.clone(), self.reopen()?, row_groups, is_read))
+        Ok(PageFile::new(self.path.clone(), self.reopen()?, row_groups, is_read, digest))
+    }
+
+    /// Computes the CRC-32 of the whole file.
+    pub(crate) fn checksum(&self, file: &File) -> Result<u32, FormatError> {
+        self.checksum_of(file, 0..self.bytes)
+    }
+
+    /// Computes the CRC-32 of the column chunks of row groups.
+    pub(crate) fn chunk_checksums(
+        &self,
+        file: &File,
+        row_groups: &[RowGroupMetaData],
+    ) -> Result<Vec<u32>, FormatError> {
+        let chunks = row_groups.iter().flat_map(|group| group.columns());
+        let ranges = chunks.map(|chunk| chunk.byte_range());
+        ranges.map(|(start, length)| self.checksum_of(file, start..start + length)).collect()
+    }
+
+    /// Opens the file and computes the CRC-32 of a column chunk.
+    pub(crate) fn chunk_checksum(&self, chunk: &ColumnChunkMetaData) -> Result<u32, FormatError> {
+        let (start, length) = chunk.byte_range();
+        self.checksum_of(&self.reopen()?, start..start + length)
+    }
+
+    fn checksum_of(&self, file: &File, range: Range<u64>) -> Result<u32, FormatError> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; (range.end - range.start).min(1 << 20) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let part = &mut buffer[..(range.end - at).min(1 << 20) as usize];
+            file.read_exact_at(part, at).map_err(FormatError::io(&self.path))?;
+            hasher.update(part);
+            at += part.len() as u64;
+        }
+        Ok(hasher.finalize())
     }
 
     /// Whether a column chunk has no value, by its only page.
@@ -101,8 +137,8 @@ impl TraceFile {
         read && pages::is_null(&bytes, chunk)
     }
 
-    /// Reads the footer. The errors tell apart why a file has no footer.
-    pub(crate) fn footer(&self, file: &File) -> Result<ParquetMetaData, FormatError> {
+    /// Reads the footer, and its digest if it has one. The errors tell apart why a file has no footer.
+    pub(crate) fn footer(&self, file: &File) -> Result<(ParquetMetaData, Option<Digest>), FormatError> {
         check_magic(&self.path, file, self.bytes)?;
         let io = FormatError::io(&self.path);
         let mut length = [0; 4];
@@ -121,7 +157,8 @@ impl TraceFile {
             let claimed = footer.file_metadata().num_rows();
             return Err(self.excess(format!("the footer has {claimed} rows, and its row groups have {rows}")));
         }
-        Ok(footer)
+        let digest = Digest::read(&self.path, &bytes, &footer)?;
+        Ok((footer, digest))
     }
 
     /// Checks where column chunks are, how many values they claim and how they are compressed.

@@ -6,7 +6,7 @@ use std::{
     fs::File,
     io,
     os::unix::fs::FileExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -21,7 +21,7 @@ use parquet::{
 };
 
 use super::thrift::{self, Found};
-use crate::{FormatError, schema};
+use crate::{FormatError, digest::Digest, schema};
 
 /// Bytes that are read at once, or a whole page if it is larger.
 const READ_BYTES: u64 = 64 << 10;
@@ -94,6 +94,10 @@ struct Chunk {
     bytes_left: i64,
     /// Uncompressed bytes of the dictionary.
     dictionary: i64,
+    row_group: usize,
+    /// The CRC-32 of the chunk, and of the bytes up to `checked`; `None` if it is not known.
+    checksum: Option<(u32, crc32fast::Hasher)>,
+    checked: u64,
     /// The page that was read last.
     page: (u64, Bytes),
     /// Bytes of the file from an offset on.
@@ -140,7 +144,8 @@ impl PageHeader {
 
 impl Chunk {
     /// A chunk, and the offset at which it starts.
-    fn new(chunk: &ColumnChunkMetaData, (start, length): (u64, u64)) -> (u64, Self) {
+    fn new(chunk: &ColumnChunkMetaData, (row_group, checksum): (usize, Option<u32>)) -> (u64, Self) {
+        let (start, length) = chunk.byte_range();
         let column = chunk.column_path().string();
         let is_words = |column: &schema::Column| {
             chunk.column_path().parts() == [column.name] && column.column_type == schema::ColumnType::Enum
@@ -163,6 +168,9 @@ impl Chunk {
             values_left: chunk.num_values(),
             bytes_left,
             dictionary: 0,
+            row_group,
+            checksum: checksum.map(|expected| (expected, crc32fast::Hasher::new())),
+            checked: start,
             page: (0, Bytes::new()),
             buffer: (0, Bytes::new()),
         };
@@ -188,7 +196,46 @@ impl Chunk {
         let length = header.bytes as u64 + header.compressed as u64;
         let page = self.bytes(file, at, length)?.slice(..length as usize);
         self.page = (at, page.clone());
+        self.add_checksum(at, &page)?;
         Ok(page)
+    }
+
+    /// Compares the checksum once all pages were read.
+    fn add_checksum(&mut self, at: u64, page: &[u8]) -> Result<(), PageError> {
+        let Some((expected, hasher)) = &mut self.checksum else { return Ok(()) };
+        if at != self.checked {
+            self.checksum = None;
+            return Ok(());
+        }
+        hasher.update(page);
+        self.checked += page.len() as u64;
+        if self.checked == self.end && hasher.clone().finalize() != *expected {
+            return Err(PageError::Damaged);
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a chunk: damage is the reason of whatever else is wrong.
+    fn error(&self, path: &Path, file: &File, at: u64, error: PageError) -> FormatError {
+        let is_damaged = || {
+            let (expected, hasher) = self.checksum.as_ref()?;
+            let mut rest = vec![0; (self.end - self.checked) as usize];
+            file.read_exact_at(&mut rest, self.checked).ok()?;
+            let mut hasher = hasher.clone();
+            hasher.update(&rest);
+            Some(hasher.finalize() != *expected)
+        };
+        let Self { column, row_group, .. } = self;
+        match error {
+            PageError::Io(source) => FormatError::Io { path: path.to_owned(), source },
+            PageError::Invalid(reason) if is_damaged() != Some(true) => {
+                FormatError::excess(path, format!("column {column}, offset {at}: {reason}"))
+            }
+            PageError::Damaged | PageError::Invalid(_) => {
+                let part = format!("column {column} of row group {row_group}");
+                FormatError::Damaged { path: path.to_owned(), part }
+            }
+        }
     }
 
     fn check(&mut self, header: &PageHeader, at: u64) -> Result<(), String> {
@@ -246,6 +293,7 @@ impl Chunk {
 enum PageError {
     Io(io::Error),
     Invalid(String),
+    Damaged,
 }
 
 impl From<io::Error> for PageError {
@@ -265,12 +313,19 @@ impl PageFile {
     pub(super) fn new<'a>(
         path: PathBuf,
         file: File,
-        row_groups: impl Iterator<Item = &'a RowGroupMetaData>,
+        row_groups: impl Iterator<Item = (usize, &'a RowGroupMetaData)>,
         is_read: impl Fn(usize) -> bool,
+        digest: Option<&Digest>,
     ) -> Self {
-        let columns = row_groups.flat_map(|group| group.columns().iter().enumerate());
-        let read = columns.filter(|(at, _)| is_read(*at));
-        let chunks = read.map(|(_, chunk)| Chunk::new(chunk, chunk.byte_range()));
+        let columns = row_groups.flat_map(|(index, group)| {
+            let columns = group.columns().iter().enumerate();
+            columns.map(move |(at, chunk)| (index, at, group.num_columns(), chunk))
+        });
+        let read = columns.filter(|(_, at, ..)| is_read(*at));
+        let chunks = read.map(|(group, at, count, chunk)| {
+            let checksum = digest.and_then(|digest| digest.chunk(group * count + at));
+            Chunk::new(chunk, (group, checksum))
+        });
         let mut chunks: Vec<_> = chunks.map(|(start, chunk)| (start, Mutex::new(chunk))).collect();
         chunks.sort_by_key(|(start, _)| *start);
         Self { path, file, chunks, failure: Failure::default() }
@@ -289,12 +344,7 @@ impl PageFile {
         if at >= chunk.end {
             return Err(outside());
         }
-        chunk.page(&self.file, at).map_err(|error| match error {
-            PageError::Io(source) => FormatError::Io { path: self.path.clone(), source },
-            PageError::Invalid(reason) => {
-                FormatError::excess(&self.path, format!("column {}, offset {at}: {reason}", chunk.column))
-            }
-        })
+        chunk.page(&self.file, at).map_err(|error| chunk.error(&self.path, &self.file, at, error))
     }
 }
 

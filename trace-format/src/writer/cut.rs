@@ -1,17 +1,24 @@
-//! Ends an events file on a failed disk: cuts it after the last row group that is whole, and appends a footer.
+//! Ends an events file on a full disk: cuts it after the last row group that is whole, and appends a footer.
 //!
-//! If the footer does not fit, row groups are dropped until it does.
+//! If the footer does not fit, row groups are dropped until it does, but none that a checkpoint has: those are on the disk, and `klock recover`
+//! finds them.
 
 use std::os::unix::fs::FileExt as _;
 
-use parquet::{arrow::ArrowWriter, errors::ParquetError, file::metadata::RowGroupMetaData};
+use parquet::file::metadata::RowGroupMetaData;
 
-use crate::{FormatError, footer, output::recording::NamedFile, run_info::RunInfo, schema};
+use crate::{
+    FormatError,
+    digest::{Digest, SideDigests},
+    footer,
+    output::recording::NamedFile,
+    run_info::RunInfo,
+};
 
 /// The [`RunInfo::stop_reason`] of a trace that was cut short.
 const STOP_REASON: &str = "the trace could not be written any further";
-/// Size of the magic word at the start of a Parquet file.
-const START: u64 = 4;
+/// The start of a Parquet file.
+const MAGIC: &[u8] = b"PAR1";
 
 /// A trace that was cut short.
 #[derive(Debug)]
@@ -20,31 +27,49 @@ pub(super) struct Cut {
     pub(super) bytes: u64,
 }
 
-/// Ends the file. `written` is the number of bytes that were written to it.
-pub(super) fn end(
-    file: &NamedFile,
-    row_groups: &[RowGroupMetaData],
-    written: u64,
-    info: &RunInfo,
-) -> Result<Cut, FormatError> {
-    let whole = row_groups.partition_point(|group| end_of(group) <= written);
-    let mut result = Ok(Cut { events: 0, bytes: 0 });
-    for count in (0..=whole).rev() {
-        result = try_end(file, &row_groups[..count], info);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+/// The row groups of a file, of which `written` bytes were written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written<'a> {
+    pub(super) row_groups: &'a [RowGroupMetaData],
+    /// The CRC-32 of their column chunks.
+    pub(super) checksums: &'a [u32],
+    pub(super) written: u64,
+    /// Number of row groups in checkpoints.
+    pub(super) journaled: usize,
 }
 
-fn try_end(file: &NamedFile, row_groups: &[RowGroupMetaData], info: &RunInfo) -> Result<Cut, FormatError> {
+/// Ends the file.
+pub(super) fn end(
+    file: &NamedFile,
+    all: Written<'_>,
+    info: &RunInfo,
+    sides: SideDigests,
+) -> Result<Cut, FormatError> {
+    let whole = all.row_groups.partition_point(|group| end_of(group) <= all.written);
+    let mut count = whole;
+    loop {
+        match try_end(file, all, count, info, sides) {
+            Err(error) if error.is_out_of_space() && count > all.journaled.min(whole) => count -= 1,
+            result => return result,
+        }
+    }
+}
+
+fn try_end(
+    file: &NamedFile,
+    all: Written<'_>,
+    count: usize,
+    info: &RunInfo,
+    sides: SideDigests,
+) -> Result<Cut, FormatError> {
+    let row_groups = &all.row_groups[..count];
+    let chunks = row_groups.iter().map(RowGroupMetaData::num_columns).sum::<usize>();
+    let digest = Digest::new(&all.checksums[..chunks.min(all.checksums.len())], sides);
     let events = footer::rows(row_groups);
-    let entry = footer::entry(file.path(), &info.unfinished(events, STOP_REASON))?;
-    let cannot_encode = |source| FormatError::parquet(file.path(), "cannot encode the footer", source);
+    let footer = footer::whole(file.path(), row_groups, &info.unfinished(events, STOP_REASON), &digest)?;
     let (start, tail) = match row_groups.last() {
-        Some(last) => (end_of(last), footer::encode(row_groups, Some(entry)).map_err(cannot_encode)?),
-        None => (0, without_events(entry).map_err(cannot_encode)?),
+        Some(last) => (end_of(last), footer),
+        None => (0, [MAGIC, &footer].concat()),
     };
     let write = || {
         file.file.set_len(start)?;
@@ -55,21 +80,11 @@ fn try_end(file: &NamedFile, row_groups: &[RowGroupMetaData], info: &RunInfo) ->
     Ok(Cut { events, bytes: start + tail.len() as u64 })
 }
 
-/// Returns a whole events file without events.
-fn without_events(entry: parquet::file::metadata::KeyValue) -> Result<Vec<u8>, ParquetError> {
-    let mut file = Vec::new();
-    let schema = schema::arrow_schema(schema::EVENTS);
-    let mut writer = ArrowWriter::try_new(&mut file, schema, None)?;
-    writer.append_key_value_metadata(entry);
-    writer.close()?;
-    Ok(file)
-}
-
 /// Returns the offset at which a row group ends.
 fn end_of(group: &RowGroupMetaData) -> u64 {
     let ends = group.columns().iter().map(|column| {
         let (start, length) = column.byte_range();
         start + length
     });
-    ends.max().unwrap_or(START)
+    ends.max().unwrap_or(MAGIC.len() as u64)
 }

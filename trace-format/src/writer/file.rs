@@ -129,25 +129,25 @@ pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> For
     FormatError::parquet(path, format!("cannot write {what}"), source)
 }
 
-/// Writes a side table and returns its size in bytes.
+/// Writes a side table and returns its size in bytes and its CRC-32.
 pub(super) fn write_side_table<T: TableRow>(
     file: &NamedFile,
     trace_id: &str,
     rows: impl Iterator<Item = T>,
-) -> Result<u64, FormatError> {
+) -> Result<(u64, u32), FormatError> {
     // An attempt on a full disk may have left something.
     file.file.set_len(0).map_err(FormatError::write(file.path()))?;
     file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;
     write_table(file.path(), Arc::clone(&file.file), trace_id, rows)
 }
 
-/// Writes the rows of a side table into an empty file and returns its size in bytes. Has some rows in memory at a time.
+/// Writes the rows of a side table into an empty file and returns its size in bytes and its CRC-32. Has some rows in memory at a time.
 pub(crate) fn write_table<T: TableRow>(
     path: &Path,
     file: Arc<File>,
     trace_id: &str,
     mut rows: impl Iterator<Item = T>,
-) -> Result<u64, FormatError> {
+) -> Result<(u64, u32), FormatError> {
     let info =
         SidecarInfo { format: Version::default(), table: T::TABLE.to_owned(), trace_id: trace_id.to_owned() };
     let options = ArrowWriterOptions::new().with_properties(base_properties().build());
@@ -169,5 +169,5 @@ pub(crate) fn write_table<T: TableRow>(
     writer.sync().map_err(FormatError::write(path))?;
     let file = writer.inner();
     file.sync_all().map_err(FormatError::write(path))?;
-    Ok(file.bytes())
+    Ok((file.bytes(), file.crc()))
 }

@@ -15,11 +15,7 @@ use parquet::{
     arrow::ArrowSchemaConverter,
     basic::{Compression, ZstdLevel},
     errors::ParquetError,
-    file::{
-        metadata::{KeyValue, RowGroupMetaData},
-        properties::WriterProperties,
-        writer::SerializedFileWriter,
-    },
+    file::{metadata::RowGroupMetaData, properties::WriterProperties, writer::SerializedFileWriter},
 };
 use zstd::bulk::Compressor;
 
@@ -52,6 +48,8 @@ pub(super) struct EventsFile {
     workspace: Workspace,
     /// Rows in the open row group.
     rows: usize,
+    /// The CRC-32 of the column chunks of closed row groups.
+    checksums: Vec<u32>,
 }
 
 impl fmt::Debug for EventsFile {
@@ -77,6 +75,7 @@ impl EventsFile {
             compression: Compression::ZSTD(ZstdLevel::try_new(LEVEL)?),
             workspace: Workspace::new(compressor),
             rows: 0,
+            checksums: Vec::new(),
             file: SerializedFileWriter::new(file, schema.root_schema_ptr(), Arc::new(properties))?,
         })
     }
@@ -104,6 +103,7 @@ impl EventsFile {
         let mut group = self.file.next_row_group()?;
         for column in &mut self.columns {
             let (bytes, result) = column.finish(self.compression, &mut self.workspace)?;
+            self.checksums.push(crc32fast::hash(&bytes));
             group.append_column(&bytes::Bytes::from(bytes), result)?;
         }
         group.close()?;
@@ -116,16 +116,14 @@ impl EventsFile {
         self.file.flush()
     }
 
-    /// Writes the footer with an entry of its own.
-    pub(super) fn finish(&mut self, entry: KeyValue) -> Result<(), ParquetError> {
-        self.end_row_group()?;
-        self.file.append_key_value_metadata(entry);
-        self.file.finish().map(|_| ())
-    }
-
     /// Returns the row groups that are closed.
     pub(super) fn row_groups(&self) -> &[RowGroupMetaData] {
         self.file.flushed_row_groups()
+    }
+
+    /// Returns the CRC-32 of the column chunks of closed row groups.
+    pub(super) fn checksums(&self) -> &[u32] {
+        &self.checksums
     }
 
     /// Returns the number of bytes, with those of the open row group.

@@ -13,6 +13,10 @@ use super::{
 
 /// The most distinct nestings that are kept; some 300 bytes each.
 const MAX_DEPENDENCIES: usize = 1 << 20;
+/// The most locks that are held in all of them.
+const MAX_HELD: usize = 1 << 21;
+/// The most locks that a task holds in one of them. A task that takes all buckets of a table holds thousands.
+const MAX_HELD_AT_ONCE: usize = 1 << 10;
 
 /// A lock, the mode in which it is held or wanted, and the site of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +61,8 @@ pub(super) struct Dependencies {
     /// By the wanted acquisition and those held.
     known: FxHashMap<Box<[Acquisition]>, DependencyId>,
     key: Vec<Acquisition>,
+    /// Number of held locks in all of them.
+    held: usize,
     /// Attempts that were not kept, because there were too many distinct nestings.
     pub(super) dropped: u64,
 }
@@ -69,6 +75,10 @@ impl Dependencies {
         held: &[Held],
         (task, lock, mode, stack): (TaskId, LockId, Mode, Option<StackId>),
     ) -> Option<DependencyId> {
+        if held.len() > MAX_HELD_AT_ONCE {
+            self.dropped += 1;
+            return None;
+        }
         let class = nodes.of(lock);
         // Two locks of one class are nodes of their own: the class counts in itself only if they are taken in both orders.
         let is_nested = held.iter().any(|held| nodes.of(held.lock) == class);
@@ -88,11 +98,12 @@ impl Dependencies {
         self.key.dedup();
         let id = match self.known.get(self.key.as_slice()) {
             Some(id) => *id,
-            None if self.all.len() >= MAX_DEPENDENCIES => {
+            None if self.all.len() >= MAX_DEPENDENCIES || self.held + held.len() > MAX_HELD => {
                 self.dropped += 1;
                 return None;
             }
             None => {
+                self.held += held.len();
                 // At most MAX_DEPENDENCIES.
                 let id = self.all.len() as DependencyId;
                 let mut once: Vec<Example> =

@@ -3,7 +3,7 @@
 //! The locks of a task are in the order in which it took them. A hold is also over once another task has the lock in a way that excludes the
 //! hold, as in blame. That takes effect when the clock moves on, so the order of rows of equal time does not matter.
 
-use std::sync::Arc;
+use std::{collections::hash_map::Entry, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, Mode, StackId, TaskId};
@@ -27,6 +27,8 @@ pub(super) struct Held {
 pub(super) struct HeldLocks {
     rules: Arc<Rules>,
     by_task: FxHashMap<TaskId, Vec<Held>>,
+    /// The number of holds of a task and a lock. A task may hold thousands of locks.
+    counts: FxHashMap<(TaskId, LockId), u32>,
     /// The tasks that hold each lock, once for each hold.
     holders: FxHashMap<LockId, Vec<TaskId>>,
     /// Holds that began in the nanosecond of the clock while another task held the lock.
@@ -35,13 +37,18 @@ pub(super) struct HeldLocks {
 
 impl HeldLocks {
     pub(super) fn new(rules: Arc<Rules>) -> Self {
-        let (by_task, holders) = (FxHashMap::default(), FxHashMap::default());
-        Self { rules, by_task, holders, fresh: Vec::new() }
+        let (by_task, counts, holders) = (FxHashMap::default(), FxHashMap::default(), FxHashMap::default());
+        Self { rules, by_task, counts, holders, fresh: Vec::new() }
     }
 
     /// Returns the locks that a task holds.
     pub(super) fn of(&self, task: TaskId) -> &[Held] {
         self.by_task.get(&task).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns whether a task holds a lock.
+    pub(super) fn has(&self, task: TaskId, lock: LockId) -> bool {
+        self.counts.contains_key(&(task, lock))
     }
 
     /// Ends the holds that acquisitions in the nanosecond of the clock exclude. Called when the clock moves on.
@@ -70,6 +77,12 @@ impl HeldLocks {
         let is_it = |held: &Held| held.lock == lock && held.mode == mode && held.start_ns == start_ns;
         let Some(at) = held.iter().rposition(is_it) else { return };
         held.remove(at);
+        if let Entry::Occupied(mut count) = self.counts.entry((task, lock)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         if let Some(holders) = self.holders.get_mut(&lock)
             && let Some(at) = holders.iter().position(|holder| *holder == task)
         {
@@ -89,6 +102,7 @@ impl Sink for HeldLocks {
             Item::Hold(hold) => self.remove(hold.task, hold.lock, hold.mode, hold.start_ns),
             Item::Lost { .. } => {
                 self.by_task.clear();
+                self.counts.clear();
                 self.holders.clear();
                 self.fresh.clear();
             }
@@ -104,12 +118,15 @@ impl HeldLocks {
             return;
         }
         let new = Held { lock, mode, stack, start_ns };
+        let has_it = self.has(task, lock);
         let held = self.by_task.entry(task).or_default();
         // A reader that acquires a lock again at the same site goes on with its hold.
-        if held.iter().any(|held| (held.lock, held.mode, held.start_ns) == (lock, mode, start_ns)) {
+        let is_same = |held: &Held| (held.lock, held.mode, held.start_ns) == (lock, mode, start_ns);
+        if has_it && held.iter().any(is_same) {
             return;
         }
         held.push(new);
+        *self.counts.entry((task, lock)).or_default() += 1;
         let holders = self.holders.entry(lock).or_default();
         if holders.iter().any(|holder| *holder != task) {
             self.fresh.push((task, new));

@@ -9,7 +9,7 @@ use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, ru
 use super::{
     links::IdleLinks,
     others::{self, Life, OffCpu},
-    program::{Action, Facts, Program, SLICE_NS, TaskProgram},
+    program::{Action, Facts, MAX_SLICES, Program, SLICE_NS, TaskProgram},
 };
 use crate::{
     context::{Context, TaskStart},
@@ -141,25 +141,25 @@ impl<'a> Builder<'a> {
             off_cpu: &task.off_cpu,
         });
         let mut others = cpus.map_or_else(Vec::new, |cpus| others::of_others(lives, cpus));
-        others.iter_mut().for_each(|(ns, _)| *ns -= begin_ns);
+        others.iter_mut().for_each(|(ns, _)| *ns = ns.saturating_sub(begin_ns));
         let mut programs = Vec::with_capacity(tasks.len());
         for (id, task) in tasks {
             let Task { start_ns, birth, mut actions, end: (steps, ns), sleep_ns, .. } = task;
             actions.truncate(steps);
             end_ns = end_ns.max(ns);
-            facts.lives_ns = facts.lives_ns.saturating_add(ns - start_ns);
+            facts.lives_ns = facts.lives_ns.saturating_add(ns.saturating_sub(start_ns));
             facts.sleep_ns = facts.sleep_ns.saturating_add(sleep_ns);
             let is_later = birth.is_none() && start_ns > begin_ns;
             facts.later_tasks += u64::from(is_later);
             for action in &mut actions {
                 if let Action::SleepUntil(ns) = action {
-                    *ns -= begin_ns;
+                    *ns = ns.saturating_sub(begin_ns);
                 }
             }
-            let start_ns = if is_later { start_ns - begin_ns } else { 0 };
+            let start_ns = if is_later { start_ns.saturating_sub(begin_ns) } else { 0 };
             programs.push(TaskProgram { task: TaskId(id), start_ns, actions });
         }
-        facts.others_ns = others::sum_ns(&others, end_ns - begin_ns);
+        facts.others_ns = others::sum_ns(&others, end_ns.saturating_sub(begin_ns));
         let (signals, rounds, latency_ns) = links.finish();
         Program {
             tasks: programs,
@@ -169,8 +169,8 @@ impl<'a> Builder<'a> {
             latency_ns,
             cpus,
             others,
-            slice_ns: SLICE_NS,
-            recorded_ns: end_ns - begin_ns,
+            slice_ns: SLICE_NS.max(facts.lives_ns / MAX_SLICES),
+            recorded_ns: end_ns.saturating_sub(begin_ns),
             facts,
         }
     }

@@ -4,6 +4,8 @@ use trace_format::{LockId, Mode, TaskId};
 
 /// The slice of Linux's scheduler on a machine with several processors.
 pub(crate) const SLICE_NS: i64 = 3_000_000;
+/// Maximum number of slices of all tasks. If they live for longer than some seven hours, their slices are longer.
+pub(crate) const MAX_SLICES: i64 = 1 << 23;
 
 /// One step of a task. Steps take 16 bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -136,8 +136,7 @@ impl Scale {
 /// Returns about `wanted` ticks from 0 to `most`, which `tick` makes of their position and their distance.
 fn ticks(most: i64, wanted: usize, tick: impl Fn(i64, i64) -> (f64, String)) -> Vec<(f64, String)> {
     let step = axis::step(most, wanted);
-    let positions = (0..).map(|n| step.saturating_mul(n)).take_while(|at| *at <= most);
-    positions.map(|at| tick(at, step)).collect()
+    (0..=most / step).map(|n| tick(n * step, step)).collect()
 }
 
 impl Ranged for Scale {

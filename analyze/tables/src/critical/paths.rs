@@ -73,24 +73,25 @@ impl PathSums {
 
 impl Path for PathSums {
     fn step(&mut self, root: usize, step: &PathStep<'_>) {
-        let ns = step.to_ns - step.from_ns;
+        let ns = step.to_ns.saturating_sub(step.from_ns);
+        let add = |sum: &mut i64| *sum = sum.saturating_add(ns);
         let Self { by_lock, parts, groups, by_span } = self;
         let group = groups.get(root).copied();
         let of = |lock| (group.unwrap_or_default(), lock);
         let part = match step.part {
             PathPart::Task { held: [others @ .., last], .. } => {
                 if group.is_some() {
-                    *by_span.entry((root, last.lock)).or_default() += ns;
+                    add(by_span.entry((root, last.lock)).or_default());
                 }
                 let of_last = by_lock.entry(of(last.lock)).or_default();
-                of_last.path_ns += ns;
-                of_last.held_ns += ns;
+                add(&mut of_last.path_ns);
+                add(&mut of_last.held_ns);
                 // A task may hold a lock more than once.
-                for (at, held) in others.iter().enumerate() {
-                    let is_again = others[at + 1..].iter().chain([last]).any(|other| other.lock == held.lock);
-                    if !is_again {
-                        by_lock.entry(of(held.lock)).or_default().held_ns += ns;
-                    }
+                let mut locks: Vec<LockId> = others.iter().map(|held| held.lock).collect();
+                locks.sort_unstable();
+                locks.dedup();
+                for lock in locks.into_iter().filter(|lock| *lock != last.lock) {
+                    add(&mut by_lock.entry(of(lock)).or_default().held_ns);
                 }
                 &mut parts.in_locks_ns
             }
@@ -100,7 +101,7 @@ impl Path for PathSums {
                 State::Lock | State::Idle | State::Running | State::Unknown => &mut parts.no_lock_ns,
             },
             PathPart::Handoff(lock) => {
-                by_lock.entry(of(lock)).or_default().handoff_ns += ns;
+                add(&mut by_lock.entry(of(lock)).or_default().handoff_ns);
                 &mut parts.handoff_ns
             }
             PathPart::WakeUp(_) => &mut parts.wake_up_ns,
@@ -109,7 +110,7 @@ impl Path for PathSums {
             PathPart::Before => &mut parts.before_ns,
             PathPart::Lost => &mut parts.lost_ns,
         };
-        *part += ns;
+        add(part);
     }
 
     fn jump(&mut self, root: usize, lock: LockId) {

@@ -64,7 +64,7 @@ impl PathTotals {
     /// Adds the path of a task.
     pub(super) fn add_task(&mut self, input: &Input<'_>, root: Root) {
         self.tasks.push(input.names.task_label(root.task));
-        self.path_ns = self.path_ns.saturating_add(root.to_ns - root.from_ns);
+        self.path_ns = self.path_ns.saturating_add(root.to_ns.saturating_sub(root.from_ns));
     }
 
     /// Adds the paths of spans, and a number of spans without one.

@@ -40,13 +40,15 @@ impl Builder<'_> {
         let mode = row.mode.unwrap_or(Mode::Exclusive);
         if !self.context.rules.measures(lock, mode) {
             // Nobody knows when it is free again. The time stays the task's own.
-            self.facts.unmeasured_ns += since_ns.map_or(0, |since_ns| row.ts_ns - since_ns);
+            let waited_ns = since_ns.map_or(0, |since_ns| row.ts_ns - since_ns);
+            self.facts.unmeasured_ns = self.facts.unmeasured_ns.saturating_add(waited_ns);
             return;
         }
         if let (Some(since_ns), Some(blocked_ns)) = (since_ns, row.blocked_ns) {
             let waited_ns = row.ts_ns - since_ns;
-            self.facts.measured_wait_ns += waited_ns;
-            self.facts.spun_ns += (waited_ns - blocked_ns - row.runq_ns.unwrap_or(0)).max(0);
+            let spun_ns = (waited_ns - blocked_ns - row.runq_ns.unwrap_or(0)).max(0);
+            self.facts.measured_wait_ns = self.facts.measured_wait_ns.saturating_add(waited_ns);
+            self.facts.spun_ns = self.facts.spun_ns.saturating_add(spun_ns);
         }
         self.waits_no_more(task, lock);
         let index = self.locks.number(lock.0, Lock::default);

@@ -1,0 +1,166 @@
+//! Traces that the format allows and no recorder writes: times at both ends of i64, ids in steps, crowds on one lock, threads with crowds of locks.
+//! Every command ends with an exit code of its own, in time and within the limit of memory.
+
+use trace_format::{
+    Event, EventKind, LockId, LockKind, LockRow, Mode, StackId, TaskId, TaskRow, TraceWriter,
+    run_info::Source,
+};
+
+use crate::{
+    klock,
+    support::{Folder, Outcome, run_info},
+};
+
+/// Commands over a trace; each line is one.
+const COMMANDS: &str = "\
+    info --json
+    report
+    report --by process --format json
+    blame --by site
+    blame --chains
+    why
+    order
+    critical
+    hist
+    timeline
+    timeline --worst
+    offcpu
+    whatif --cpus 1 --anyway
+    whatif --hold #0=0.5 --anyway
+    diff trace.parquet trace.parquet
+    waits --format csv
+    holds --format csv
+    plot --lock #0 -o out.svg --force
+    html -o out.html --force
+    export --format perfetto -o out --force
+    export --format firefox -o out --force
+    export --format folded -o out --force";
+
+/// Runs every command. A command may find nothing, or refuse a trace that lacks what it needs. It neither panics nor hangs.
+fn all_commands(folder: &Folder) {
+    let mut failures = String::new();
+    for line in COMMANDS.lines() {
+        let args: Vec<&str> = line.split_whitespace().collect();
+        let Outcome { code, stderr, .. } = klock(folder, &args);
+        let is_usage = stderr.contains("there is no such") || stderr.contains("invalid value");
+        if is_usage || stderr.contains("panicked") || !matches!(code, Some(0..=4)) {
+            failures += &format!("{line}: {code:?} {stderr}\n");
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+fn event(ts_ns: i64, kind: EventKind, task: i32, lock: i32) -> Event {
+    let (mode, lock, stack) = (Some(Mode::Exclusive), Some(LockId(lock)), Some(StackId(0)));
+    Event { mode, lock, task: Some(TaskId(task)), stack, ..Event::new(ts_ns, kind, 0) }
+}
+
+/// Writes a trace with this number of locks and tasks.
+fn write(events: impl IntoIterator<Item = Event>, (locks, tasks): (i32, i32)) -> Folder {
+    let folder = Folder::new();
+    let mut writer = TraceWriter::create(&folder.path("trace.parquet"), true).unwrap();
+    events.into_iter().for_each(|event| writer.push(&event).unwrap());
+    let lock = |id| LockRow {
+        address: Some(64 * id as u64),
+        pid: Some(10),
+        ..LockRow::new(LockId(id), LockKind::PthreadRwLock)
+    };
+    let locks: Vec<LockRow> = (0..locks).map(lock).collect();
+    let tasks: Vec<TaskRow> = (0..tasks).map(|id| TaskRow::new(TaskId(id), 10, 10 + id)).collect();
+    let kinds = vec!["pthread_rwlock".to_owned()];
+    let source =
+        Source { name: "preload".to_owned(), kinds, uncontended: true, holds: true, ..Source::default() };
+    let info = trace_format::RunInfo { sources: vec![source], ..run_info("ab") };
+    writer.finish(&info, &[], &locks, &tasks).unwrap();
+    folder
+}
+
+#[test]
+fn times_at_both_ends_of_a_clock_are_read() {
+    let ends = [-(1 << 60), 1 - (1 << 60), -1, 0, 1, 1_000_000_000_000_000_000, (1 << 60) - 1, 1 << 60];
+    let mut events = Vec::new();
+    for (at, ts_ns) in ends.into_iter().enumerate() {
+        let (task, lock) = (at as i32 % 3, at as i32 % 2);
+        let long = Some(ends[ends.len() - 1 - at]);
+        events.push(event(ts_ns, EventKind::Wait, task, lock));
+        let acquired = event(ts_ns, EventKind::Acquire, task, lock);
+        events.push(Event { wait_ns: long, blocked_ns: long, runq_ns: long, ..acquired });
+        let away = Event { blocked_ns: long, wait_ns: long, ..event(ts_ns, EventKind::OffCpu, task, lock) };
+        events.push(Event { lock: None, mode: None, ..away });
+        events.push(event(ts_ns, EventKind::Release, task, lock));
+    }
+    all_commands(&write(events, (2, 3)));
+}
+
+#[test]
+fn a_single_wait_of_any_length_is_drawn() {
+    for ns in [1_000_000_000_000_000_000, i64::MAX] {
+        let acquired =
+            Event { wait_ns: Some(ns), blocked_ns: Some(ns), ..event(5, EventKind::Acquire, 0, 0) };
+        all_commands(&write([acquired, event(9, EventKind::Release, 0, 0)], (1, 1)));
+    }
+}
+
+#[test]
+fn years_of_work_on_one_processor_are_replayed() {
+    const YEARS: i64 = 1_000_000_000_000_000_000;
+    let events = (0..2).flat_map(|task| {
+        let at = move |ts_ns, kind| event(ts_ns, kind, task, 0);
+        let away = Event {
+            lock: None,
+            mode: None,
+            blocked_ns: Some(1),
+            wait_ns: Some(3),
+            ..at(40, EventKind::OffCpu)
+        };
+        [
+            at(1 + i64::from(task) * 10, EventKind::Acquire),
+            at(5 + i64::from(task) * 10, EventKind::Release),
+            away,
+        ]
+    });
+    let mut events: Vec<Event> = events.collect();
+    events.sort_by_key(|event| event.ts_ns);
+    for task in 0..2 {
+        events.push(event(YEARS + i64::from(task) * 10, EventKind::Acquire, task, 0));
+        events.push(event(YEARS + 5 + i64::from(task) * 10, EventKind::Release, task, 0));
+    }
+    all_commands(&write(events, (1, 2)));
+}
+
+#[test]
+fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
+    const LOCKS: i32 = 1_500;
+    let taken = (0..LOCKS).map(|lock| event(lock.into(), EventKind::Acquire, 0, lock));
+    let released = (0..LOCKS).map(|lock| event((LOCKS + lock).into(), EventKind::Release, 0, lock));
+    all_commands(&write(taken.chain(released), (LOCKS, 1)));
+}
+
+#[test]
+fn a_lock_with_thousands_of_owners_is_analyzed() {
+    const TASKS: i32 = 1_000;
+    let shared = |event: Event| Event { mode: Some(Mode::Shared), ..event };
+    let taken = (0..TASKS).map(|task| event(task.into(), EventKind::Acquire, task, 0));
+    let released =
+        (0..TASKS).map(|task| event((2 * TASKS - task).into(), EventKind::Release, TASKS - 1 - task, 0));
+    let mut released: Vec<Event> = released.collect();
+    released.sort_by_key(|event| event.ts_ns);
+    all_commands(&write(taken.chain(released).map(shared), (1, TASKS)));
+}
+
+#[test]
+fn ids_that_no_side_table_has_are_read() {
+    let ids = [-1, 0, 1, i32::MAX, i32::MIN, 1 << 30];
+    let events = ids.iter().enumerate().flat_map(|(at, &id)| {
+        let at = |kind, offset: i64| Event {
+            stack: Some(StackId(id)),
+            ..event(at as i64 * 10 + offset, kind, id, id)
+        };
+        [
+            at(EventKind::Wait, 0),
+            Event { peer_task: Some(TaskId(id)), ..at(EventKind::Acquire, 3) },
+            at(EventKind::Release, 5),
+        ]
+    });
+    all_commands(&write(events, (1, 1)));
+}
