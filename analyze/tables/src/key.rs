@@ -3,14 +3,12 @@
 
 use output::{Cell, Column, Kind};
 
-mod by;
+mod dimension;
 mod part;
-mod row_key;
 
-pub use by::{By, Ids};
+pub use dimension::{By, Ids, RowKey, Subject, stack_label, syscall_label};
 pub(crate) use part::folded;
 pub use part::{Key, Part};
-pub use row_key::{RowKey, Subject, stack_label, syscall_label};
 
 /// Returns the columns of a key, their names with this prefix. A column that a row's key does not have is empty there.
 pub fn key_columns<R>(
@@ -18,7 +16,7 @@ pub fn key_columns<R>(
     prefix: &str,
     key: impl for<'r> Fn(&'r R) -> Option<&'r Key> + Clone + 'static,
 ) -> impl Iterator<Item = Column<R>> {
-    by.dim().columns.iter().map(move |part| {
+    by.columns().iter().map(move |part| {
         let key = key.clone();
         let column = Column::text(
             format!("{prefix}{part}"),

@@ -1,17 +1,117 @@
-//! Row keys by ids: a hold, a wait or a failed attempt enters, a small key in the ids of its trace leaves, and the same with names.
+//! The dimensions of tables: the choice of what is one row, with its heading, the ids that decide it and its columns; the row of an interval in the
+//! ids of its trace; and the same with names.
 
 use trace_format::{LockId, LockKind, LockRow, StackId, Syscall, TaskId};
 
-use super::{
-    by::By,
-    part::{Key, Part},
-};
+use super::part::{Key, Part};
 use intervals::{
     input::names::purposes::Purpose,
     input::names::{Names, UNKNOWN, printable, shorten},
     items::{Hold, TryFailure, Wait},
 };
-use output::layout::STACK_SEPARATOR;
+use output::{choices, layout::STACK_SEPARATOR};
+
+choices! {
+    /// The key of a row.
+    By, "key" {
+        /// One lock.
+        #[default]
+        Lock = "lock",
+        /// One acquisition point and class of locks.
+        Site = "site",
+        /// All locks of one kind and name.
+        Class = "class",
+        /// All locks of one kind.
+        Kind = "kind",
+        /// One thread.
+        Task = "task",
+        /// One process.
+        Process = "process",
+        /// One thread and one lock.
+        TaskLock = "task,lock",
+        /// All threads of one name.
+        Comm = "comm",
+        /// One stack from the acquisition point outwards, or a part of it, and class of locks.
+        Stack = "stack",
+        /// All tasks of one control group.
+        Cgroup = "cgroup",
+        /// One machine.
+        Host = "host",
+        /// One purpose of waits.
+        Purpose = "purpose",
+    }
+}
+
+/// A dimension.
+struct Dim {
+    /// The heading of the rows' names.
+    heading: &'static str,
+    /// The ids of an interval that decide its row.
+    ids: Ids,
+    /// The columns that identify a row.
+    columns: &'static [&'static str],
+}
+
+impl By {
+    const fn dim(self) -> Dim {
+        let (heading, ids, columns): (_, _, &[&str]) = match self {
+            Self::Lock => ("lock", Ids::Lock, &["lock_id", "address", "kind", "pid"]),
+            Self::Site => (
+                "acquired at (lock)",
+                Ids::LockAndStack,
+                &["file", "line", "function", "place", "kind", "lock_name"],
+            ),
+            Self::Class => ("class", Ids::Lock, &["kind", "lock_name"]),
+            Self::Kind => ("kind", Ids::Lock, &["kind"]),
+            Self::Task => ("task", Ids::Task, &["task_id", "pid", "tid", "comm"]),
+            Self::Process => ("process", Ids::Task, &["pid", "comm"]),
+            Self::TaskLock => (
+                "task: lock",
+                Ids::TaskAndLock,
+                &["task_id", "pid", "tid", "comm", "lock_id", "address", "kind", "lock_name", "init_stack"],
+            ),
+            Self::Comm => ("command", Ids::Task, &["comm"]),
+            Self::Stack => {
+                ("acquired at < called by (lock)", Ids::LockAndStack, &["stack", "kind", "lock_name"])
+            }
+            Self::Cgroup => ("control group", Ids::Task, &["cgroup"]),
+            Self::Host => ("host", Ids::None, &["host"]),
+            Self::Purpose => ("purpose", Ids::LockAndStack, &["purpose"]),
+        };
+        Dim { heading, ids, columns }
+    }
+
+    /// Returns the heading of the rows' names.
+    pub const fn heading(self) -> &'static str {
+        self.dim().heading
+    }
+
+    /// Returns the names of the columns that identify a row.
+    pub(super) const fn columns(self) -> &'static [&'static str] {
+        self.dim().columns
+    }
+
+    /// Returns the ids of an interval that decide its row.
+    pub const fn ids(self) -> Ids {
+        self.dim().ids
+    }
+
+    /// Returns how many functions of each stack the rows show: none, `depth`, or all if that is `None`.
+    pub fn frames(self, depth: Option<usize>) -> usize {
+        let shows_stacks = matches!(self, Self::Stack | Self::TaskLock);
+        if shows_stacks { depth.unwrap_or(usize::MAX) } else { 0 }
+    }
+}
+
+/// The ids of an interval that decide its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    None,
+    Lock,
+    LockAndStack,
+    Task,
+    TaskAndLock,
+}
 
 /// The lock, task and stack that a row key is made of: a hold's at its acquisition, a wait's at its begin.
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +282,7 @@ impl Key {
             // No table has a column for system calls.
             RowKey::Syscall(..) => return Self(vec![("syscall", row.label(names).into())]),
         };
-        Self(by.dim().columns.iter().copied().zip(parts).collect())
+        Self(by.columns().iter().copied().zip(parts).collect())
     }
 }
 
