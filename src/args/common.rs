@@ -146,7 +146,7 @@ pub(crate) struct Filters {
     /// Include idle waits: for condition variables, semaphores, barriers, ends of threads, parked threads and idle schedulers.
     #[arg(long, alias = "all-waits", help_heading = "Filters")]
     pub(crate) idle: bool,
-    /// Select waits by purpose: lock, condvar, exit (of a thread), park, scheduler, semaphore, barrier.
+    /// Select waits by purpose: lock, condvar, exit (of a thread), park, scheduler, semaphore, barrier, undecided.
     #[arg(long, value_name = "PURPOSE", value_delimiter = ',', value_parser = Purpose::from_str, help_heading = "Filters")]
     pub(crate) purpose: Vec<Purpose>,
     /// Select exclusive or shared holds and waits.

@@ -30,7 +30,7 @@ impl<'a> Context<'a> {
         Ok(Self {
             rules: input.rules(),
             kind: Box::new(|lock| names.lock(lock).map(|row| row.kind)),
-            idle: Box::new(|lock, stack| names.purposes().of(lock, stack).is_idle()),
+            idle: Box::new(|lock, stack| names.ends_by_wake(lock, stack)),
             site: Box::new(|lock, stack| names.point_number(lock, stack)),
             start: Box::new(|task| TaskStart::of(task, |task| names.task(task))),
             tasks: names.tasks().iter().map(|task| task.id).collect(),

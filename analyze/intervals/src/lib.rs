@@ -21,6 +21,7 @@ pub mod items;
 pub mod links;
 mod numbers;
 pub mod order;
+mod roles;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/support/mod.rs"]
 pub mod testing;

@@ -56,9 +56,10 @@ impl Names {
     pub(super) fn read(trace: &Trace) -> Result<Self, FormatError> {
         let (locks, stacks) = (trace.locks()?, trace.stacks()?);
         let points = Points::of(&stacks);
-        let mut purposes = Purposes::new(&locks, &stacks);
+        let mut purposes = Purposes::new(&locks, &stacks, points.sites.by_stack(false));
         drop(stacks);
-        purposes.find_locks(trace, &locks)?;
+        let functions = points.functions();
+        purposes.observe(trace, |site| functions.get(site as usize).copied().unwrap_or(0));
         let purposes = Arc::new(purposes);
         let host = Some(trace.info().host.name.clone()).filter(|host| !host.is_empty());
         Ok(Self { host, purposes, ..Self::new(locks, trace.tasks()?, points) })
@@ -193,6 +194,12 @@ impl Names {
     /// Returns the purposes of waits.
     pub const fn purposes(&self) -> &Arc<Purposes> {
         &self.purposes
+    }
+
+    /// Whether a wait ends by a wake-up rather than by a release: if it is idle, or for a condition variable, whatever its purpose.
+    pub fn ends_by_wake(&self, lock: LockId, stack: Option<StackId>) -> bool {
+        self.lock(lock).is_some_and(|lock| lock.kind == LockKind::CondVar)
+            || self.purposes.of(lock, stack).is_idle()
     }
 
     /// Returns the host name of the machine.

@@ -101,7 +101,7 @@ impl Selection {
         let with_idle =
             filter.include_idle || named.is_some() || !filter.kinds.is_empty() || !filter.purposes.is_empty();
         let purposes = names.purposes();
-        if !filter.purposes.is_empty() || !with_idle && purposes.has_idle_futexes() {
+        if !filter.purposes.is_empty() || !with_idle && purposes.has_mixed() {
             let mut has = [false; Purpose::ALL.len()];
             let by_default = filter.purposes.is_empty();
             let chosen: &[Purpose] = if by_default { &[Purpose::Lock] } else { &filter.purposes };

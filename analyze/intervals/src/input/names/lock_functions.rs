@@ -122,7 +122,8 @@ static USER: LazyLock<Functions> = LazyLock::new(|| {
     std::shared_mutex::* std::shared_timed_mutex::* std::shared_mutex_* std::__shared_mutex*
     std::lock_guard<* std::unique_lock<* std::shared_lock<* std::scoped_lock<* std::lock<*
     std::condition_variable* std::_V2::condition_variable* std::thread::join*
-    std::thread::_M_start_thread*
+    std::thread::_M_start_thread* std::__detail::* std::__atomic_* std::__atomic_base<* std::atomic<*
+    std::counting_semaphore<* std::latch::*
     # Rust
     std::sync::* std::sys::sync::* std::sys::pal::unix::futex::* std::sys::pal::unix::sync::*
     std::sys::unix::futex::* std::sys::unix::locks::* std::sys::pal::unix::thread::Thread::join*

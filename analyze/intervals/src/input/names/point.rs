@@ -3,6 +3,7 @@
 //! Stacks enter, one [`Point`] per distinct site leaves. A stack has a site for kernel locks and one for user locks, because a thread
 //! in a futex call can meet a kernel lock.
 
+use rustc_hash::FxHashMap;
 use trace_format::{Frame, Stack, StackId, text::printable};
 
 use super::{
@@ -57,6 +58,19 @@ impl Points {
     pub(super) fn is_try(&self, stack: Option<StackId>, kernel: bool) -> bool {
         let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
         at.and_then(|at| self.tries.get(at)).is_some_and(|tries| tries[usize::from(!kernel)])
+    }
+
+    /// Returns the number of the function of each site; 0 if it is not known.
+    pub(super) fn functions(&self) -> Vec<u32> {
+        let mut known: FxHashMap<&str, u32> = FxHashMap::default();
+        let mut numbers = Vec::new();
+        for point in (0..).map_while(|site| self.sites.value(site)) {
+            // Ids of a trace are 31 bits wide, so the number fits.
+            let next = known.len() as u32 + 1;
+            let number = |function| *known.entry(function).or_insert(next);
+            numbers.push(point.function.as_deref().map_or(0, number));
+        }
+        numbers
     }
 
     /// Returns the number of stacks.

@@ -23,6 +23,8 @@ choices! {
         Semaphore = "semaphore",
         /// A barrier.
         Barrier = "barrier",
+        /// A condition variable or semaphore whose tasks may exclude each other, or be idle.
+        Undecided = "undecided",
     }
 }
 
@@ -42,6 +44,7 @@ impl Purpose {
             Self::Scheduler => ("idle scheduler threads", "idle scheduler thread"),
             Self::Semaphore => ("semaphores", "semaphore"),
             Self::Barrier => ("barriers", "barrier"),
+            Self::Undecided => ("objects that may be locks", "object that may be a lock"),
         }
     }
 
@@ -86,10 +89,15 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("sem_timedwait*", Semaphore, Serves),
         ("sem_clockwait*", Semaphore, Serves),
         ("new_sem_*", Semaphore, Serves),
+        // libgomp
+        ("GOMP_critical*", Lock, Decides),
+        ("omp_set_lock*", Lock, Decides),
+        ("GOMP_barrier*", Barrier, Decides),
         // The C++ library
         ("std::condition_variable*", CondVar, Serves),
         ("std::_V2::condition_variable*", CondVar, Serves),
         ("std::thread::join", Exit, Decides),
+        ("std::__detail::__platform_wait*", Semaphore, Serves),
         // Rust. Runtimes build on condition variables and parking.
         ("std::sys::sync::mutex::*", Lock, Decides),
         ("std::sys::sync::rwlock::*", Lock, Decides),
@@ -116,12 +124,13 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("runtime.stopm", Scheduler, Decides),
         ("runtime.findRunnable", Scheduler, Decides),
         // HotSpot
-        ("Unsafe_Park", Park, Decides),
+        ("Parker::park*", Park, Serves),
+        ("Unsafe_Park", Park, Serves),
         ("ObjectMonitor::enter*", Lock, Decides),
         ("ObjectMonitor::EnterI", Lock, Decides),
         ("ObjectMonitor::wait*", CondVar, Decides),
-        // CPython: its locks are semaphores, and a condition variable guards the interpreter.
-        ("PyThread_acquire_lock*", Lock, Decides),
+        // CPython: its locks are semaphores, also as signals, and a condition variable guards the interpreter.
+        ("PyThread_acquire_lock*", Lock, Serves),
         ("PyMutex_Lock*", Lock, Decides),
         ("take_gil", Lock, Decides),
         // PostgreSQL

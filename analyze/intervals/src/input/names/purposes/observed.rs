@@ -1,0 +1,262 @@
+//! Behaviour: the rows of waits enter, what they say of each object and site leaves.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId};
+
+use super::{Behaviour, OfLock, Purpose, Purposes};
+use crate::roles::{Context, Group, Role};
+
+/// The rows of the waits whose purpose is not known from their stack.
+pub(super) struct Observed<'a, F> {
+    purposes: &'a Purposes,
+    /// Returns the number of the function of a site.
+    functions: F,
+    objects: FxHashMap<LockId, Box<Object>>,
+    sites: FxHashMap<u32, Site>,
+}
+
+/// The waits for an object.
+#[derive(Default)]
+struct Object {
+    group: Group,
+    code: Code,
+    waiters: FxHashSet<TaskId>,
+    open: Vec<Open>,
+    /// The last tasks that woke others, latest last, and when they did.
+    wakers: Vec<(i64, TaskId)>,
+    /// The stacks of waits.
+    stacks: FxHashSet<Option<StackId>>,
+    semaphore: Semaphore,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    task: TaskId,
+    site: u32,
+    begin_ns: i64,
+}
+
+/// The waits at a site, for all objects.
+#[derive(Default)]
+struct Site {
+    group: Group,
+    code: Code,
+}
+
+/// The functions in which tasks wait, and those in which they wake.
+#[derive(Default)]
+struct Code {
+    waits: FxHashSet<u32>,
+    wakes: FxHashSet<u32>,
+}
+
+/// The tasks that take a semaphore and give it back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Semaphore {
+    /// Times that it was given back by the task that took it last.
+    own: u64,
+    /// Times that it was given back by another task, or taken twice.
+    foreign: u64,
+    taken_by: Option<TaskId>,
+    /// Whether a function of locks waits for it.
+    is_named: bool,
+}
+
+/// What behaviour says of the locks that it was observed of, by lock id, and of sites.
+pub(super) struct Decided {
+    locks: Vec<(LockId, Behaviour, Vec<Option<StackId>>)>,
+    sites: FxHashMap<u32, Purpose>,
+}
+
+/// The number of a function that is not known.
+pub(super) const UNKNOWN: u32 = 0;
+
+/// The wakers of an object that are kept.
+const WAKERS: usize = 8;
+
+impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
+    pub(super) fn new(purposes: &'a Purposes, functions: F) -> Self {
+        Self { purposes, functions, objects: FxHashMap::default(), sites: FxHashMap::default() }
+    }
+
+    /// Adds the rows of a batch.
+    pub(super) fn add(&mut self, batch: &Batch) {
+        for index in 0..batch.len() {
+            let row = batch.row(index);
+            match (row.lock(), row.task()) {
+                (Some(lock), Some(task)) => self.row(&row, lock, task),
+                _ if row.kind() == EventKind::Lost => self.lose(row.ts_ns()),
+                _ => {}
+            }
+        }
+    }
+
+    fn row(&mut self, row: &impl EventRow, lock: LockId, task: TaskId) {
+        let Some(OfLock::Decided { kind, .. }) = self.purposes.of_lock(lock) else { return };
+        let object = match row.kind() {
+            EventKind::Wait => self.objects.entry(lock).or_default(),
+            EventKind::Acquire | EventKind::Wake if kind == Purpose::Semaphore => {
+                self.objects.entry(lock).or_default()
+            }
+            EventKind::Acquire | EventKind::Wake | EventKind::Abandon => match self.objects.get_mut(&lock) {
+                Some(object) => object,
+                None => return,
+            },
+            _ => return,
+        };
+        let (purposes, functions, sites) = (self.purposes, &self.functions, &mut self.sites);
+        match row.kind() {
+            EventKind::Wait => {
+                object.stacks.insert(row.stack());
+                let named = purposes.by_stack(row.stack());
+                object.semaphore.is_named |= named.is_some_and(|(purpose, _)| purpose == Purpose::Lock);
+                if purposes.decided_by_stack(row.stack()).is_none() {
+                    let number = purposes.site(row.stack());
+                    object.begin(task, (number, functions(number)), row.ts_ns(), sites);
+                }
+            }
+            EventKind::Wake => {
+                object.semaphore.given_back(task);
+                object.wake(task, functions(purposes.site(row.stack())), row.ts_ns(), sites);
+            }
+            EventKind::Acquire => {
+                object.semaphore.taken(task);
+                object.end(task, row.ts_ns(), row.peer_task(), sites);
+            }
+            _ => object.give_up(task, row.ts_ns(), sites),
+        }
+    }
+
+    /// Nothing that is open is known any more.
+    fn lose(&mut self, ts_ns: i64) {
+        for object in self.objects.values_mut() {
+            object.group.lose(ts_ns);
+            object.open.clear();
+            object.wakers.clear();
+            object.semaphore.taken_by = None;
+        }
+        self.sites.values_mut().for_each(|site| site.group.lose(ts_ns));
+    }
+
+    /// Decides at the end of the trace.
+    pub(super) fn decide(self, end_ns: i64) -> Decided {
+        let of_site = |(number, site): (u32, Site)| {
+            let context = Context { one_waiter_each: true, wakes_elsewhere: site.code.wakes_elsewhere() };
+            Some((number, purpose(site.group.evidence(end_ns).role(context))?))
+        };
+        let sites = self.sites.into_iter().filter_map(of_site).collect();
+        let of_object = |(lock, object): (LockId, Box<Object>)| {
+            let Object { group, code, waiters, stacks, semaphore, .. } = *object;
+            let context = Context { one_waiter_each: false, wakes_elsewhere: code.wakes_elsewhere() };
+            let is_semaphore =
+                matches!(self.purposes.of_lock(lock), Some(OfLock::Decided { kind: Purpose::Semaphore, .. }));
+            let behaviour = if is_semaphore && semaphore.is_lock() {
+                Behaviour::Purpose(Purpose::Lock)
+            } else if waiters.len() == 1 {
+                Behaviour::OfSite
+            } else {
+                let role = group.evidence(end_ns).role(context);
+                purpose(role).map_or(Behaviour::Unknown, Behaviour::Purpose)
+            };
+            (lock, behaviour, stacks.into_iter().collect())
+        };
+        Decided { locks: self.objects.into_iter().map(of_object).collect(), sites }
+    }
+}
+
+impl Object {
+    fn begin(
+        &mut self,
+        task: TaskId,
+        (site, function): (u32, u32),
+        begin_ns: i64,
+        sites: &mut FxHashMap<u32, Site>,
+    ) {
+        self.waiters.insert(task);
+        self.open.push(Open { task, site, begin_ns });
+        let site = sites.entry(site).or_default();
+        self.group.begin(task, begin_ns);
+        site.group.begin(task, begin_ns);
+        self.code.waits.insert(function);
+        site.code.waits.insert(function);
+    }
+
+    fn wake(&mut self, task: TaskId, function: u32, ts_ns: i64, sites: &mut FxHashMap<u32, Site>) {
+        if self.wakers.len() == WAKERS {
+            self.wakers.remove(0);
+        }
+        self.wakers.push((ts_ns, task));
+        self.group.wake(task);
+        self.code.wakes.insert(function);
+        for open in &self.open {
+            let site = sites.entry(open.site).or_default();
+            site.group.wake(task);
+            site.code.wakes.insert(function);
+        }
+    }
+
+    /// Ends a wait. Processes that record themselves do not say who ended it: the last task that woke others does.
+    fn end(&mut self, task: TaskId, ts_ns: i64, waker: Option<TaskId>, sites: &mut FxHashMap<u32, Site>) {
+        let Some(at) = self.open.iter().position(|open| open.task == task) else { return };
+        let open = self.open.swap_remove(at);
+        let during = self.wakers.iter().rev().take_while(|(ts_ns, _)| *ts_ns >= open.begin_ns);
+        let last = || during.map(|(_, waker)| *waker).find(|waker| *waker != task);
+        let waker = waker.or_else(last);
+        self.group.end(task, ts_ns, waker);
+        sites.entry(open.site).or_default().group.end(task, ts_ns, waker);
+    }
+
+    fn give_up(&mut self, task: TaskId, ts_ns: i64, sites: &mut FxHashMap<u32, Site>) {
+        self.wakers.clear();
+        self.end(task, ts_ns, None, sites);
+    }
+}
+
+/// Returns the purpose of waits in a role; an idle one has the name of its function or kind.
+const fn purpose(role: Role) -> Option<Purpose> {
+    match role {
+        Role::Lock => Some(Purpose::Lock),
+        Role::Queue => Some(Purpose::Park),
+        Role::Barrier => Some(Purpose::Barrier),
+        Role::Undecided => Some(Purpose::Undecided),
+        Role::TooFew => None,
+    }
+}
+
+impl Code {
+    fn wakes_elsewhere(&self) -> bool {
+        let is_known = |functions: &FxHashSet<u32>| !functions.is_empty() && !functions.contains(&UNKNOWN);
+        is_known(&self.waits) && is_known(&self.wakes) && self.wakes.is_disjoint(&self.waits)
+    }
+}
+
+impl Semaphore {
+    fn taken(&mut self, task: TaskId) {
+        self.foreign += u64::from(self.taken_by.is_some());
+        self.taken_by = Some(task);
+    }
+
+    fn given_back(&mut self, task: TaskId) {
+        match self.taken_by.take() {
+            Some(taker) if taker == task => self.own += 1,
+            _ => self.foreign += 1,
+        }
+    }
+
+    /// A few hand-offs do not make a lock a signal. Functions of locks build signals, too.
+    fn is_lock(self) -> bool {
+        self.own > self.foreign.saturating_mul(9) || self.is_named && self.own > self.foreign
+    }
+}
+
+impl Decided {
+    pub(super) fn apply(self, purposes: &mut Purposes) {
+        purposes.by_site = self.sites;
+        for (lock, observed, stacks) in self.locks {
+            let Some(OfLock::Decided { kind, .. }) = purposes.of_lock(lock) else { continue };
+            let idle = |stack: &Option<StackId>| purposes.decided(observed, kind, *stack).is_idle();
+            let has = (stacks.iter().any(&idle), !stacks.iter().all(&idle));
+            purposes.by_lock[lock.0 as usize] = OfLock::Decided { behaviour: observed, kind, has };
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The evidence of one group, from its rows in the order of the trace. State is kept for tasks, open waits and the last two batches.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+use trace_format::TaskId;
+
+use super::{BATCH_NS, Evidence, VAIN_NS};
+
+/// The rows of a group so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    tasks: FxHashMap<TaskId, TaskRole>,
+    /// Waits whose end may turn out to be vain, oldest end first.
+    ended: VecDeque<Ended>,
+    /// The number of open waits.
+    open: usize,
+    now_ns: i64,
+    /// By number of open waits: the time with so many.
+    open_ns: Vec<i64>,
+    batch: Option<Batch>,
+    before: Option<Batch>,
+    /// The number of batches by size.
+    batches: FxHashMap<usize, u64>,
+    counts: Evidence,
+}
+
+/// A task of a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct TaskRole {
+    /// The begin of its open wait.
+    begin_ns: Option<i64>,
+    /// Whether it waited at all.
+    has_waited: bool,
+    /// Whether it woke a task since its last wait ended.
+    has_woken: bool,
+    /// Waits with a known waker.
+    waits: u64,
+    /// Waits of others that it ended.
+    wakes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    task: TaskId,
+    begin_ns: i64,
+    end_ns: i64,
+    waker: Option<TaskId>,
+}
+
+/// Waits that one task ended together.
+#[derive(Clone, Debug)]
+struct Batch {
+    waker: TaskId,
+    tasks: Vec<TaskId>,
+    first_ns: i64,
+    last_ns: i64,
+}
+
+impl Group {
+    /// A task begins to wait.
+    pub(crate) fn begin(&mut self, task: TaskId, ts_ns: i64) {
+        self.advance(ts_ns);
+        let of_task = self.tasks.entry(task).or_default();
+        if of_task.begin_ns.is_some() {
+            return;
+        }
+        let last = self.ended.iter().rposition(|ended| ended.task == task);
+        let vain = last.filter(|_| !of_task.has_woken);
+        let joined = vain.and_then(|at| self.ended.remove(at));
+        of_task.begin_ns = Some(joined.map_or(ts_ns, |ended| ended.begin_ns));
+        of_task.has_waited = true;
+        self.open += 1;
+    }
+
+    /// A task wakes others.
+    pub(crate) fn wake(&mut self, task: TaskId) {
+        self.tasks.entry(task).or_default().has_woken = true;
+    }
+
+    /// The wait of a task ends; without a waker, it was given up, or the waker is not known.
+    pub(crate) fn end(&mut self, task: TaskId, ts_ns: i64, waker: Option<TaskId>) {
+        self.advance(ts_ns);
+        let of_task = self.tasks.entry(task).or_default();
+        let Some(begin_ns) = of_task.begin_ns.take() else { return };
+        of_task.has_woken = false;
+        self.open -= 1;
+        let waker = waker.filter(|waker| *waker != task);
+        self.ended.push_back(Ended { task, begin_ns, end_ns: ts_ns, waker });
+        if let Some(waker) = waker {
+            self.wake(waker);
+        }
+    }
+
+    /// Ends all waits: what follows is not known.
+    pub(crate) fn lose(&mut self, ts_ns: i64) {
+        self.advance(ts_ns);
+        self.tasks.values_mut().for_each(|task| task.begin_ns = None);
+        self.open = 0;
+        while let Some(ended) = self.ended.pop_front() {
+            self.count(ended);
+        }
+        self.close_batch();
+        self.before = None;
+    }
+
+    /// Returns the evidence at the end of the trace.
+    pub(crate) fn evidence(mut self, end_ns: i64) -> Evidence {
+        self.lose(end_ns);
+        let waited = self.tasks.values().filter(|task| task.has_waited).count();
+        let size = |least: usize| move |(size, _): &(&usize, &u64)| **size >= least;
+        let sum = |least: usize| self.batches.iter().filter(size(least));
+        Evidence {
+            tasks: waited as u64,
+            both: self.tasks.values().map(|task| task.waits.min(task.wakes)).sum(),
+            some_ns: self.open_ns.iter().skip(1).sum(),
+            all_ns: self.open_ns.get(waited).copied().filter(|_| waited > 0).unwrap_or(0),
+            batched: sum(2).map(|(size, batches)| *size as u64 * batches).sum(),
+            batches: sum(1).map(|(_, batches)| batches).sum(),
+            full: self.batches.get(&waited.saturating_sub(1)).copied().unwrap_or(0),
+            ..self.counts
+        }
+    }
+
+    fn advance(&mut self, ts_ns: i64) {
+        if self.open_ns.len() <= self.open {
+            self.open_ns.resize(self.open + 1, 0);
+        }
+        self.open_ns[self.open] += ts_ns.saturating_sub(self.now_ns).max(0);
+        self.now_ns = self.now_ns.max(ts_ns);
+        while let Some(ended) = self.ended.front().copied()
+            && self.now_ns.saturating_sub(ended.end_ns) > VAIN_NS
+        {
+            self.ended.pop_front();
+            self.count(ended);
+        }
+    }
+
+    /// Counts a wait whose end was not vain.
+    fn count(&mut self, ended: Ended) {
+        let Ended { task, begin_ns, end_ns, waker } = ended;
+        let Some(waker) = waker else {
+            self.close_batch();
+            self.before = None;
+            return;
+        };
+        self.counts.waits += 1;
+        self.tasks.entry(task).or_default().waits += 1;
+        self.tasks.entry(waker).or_default().wakes += 1;
+        let joins = |batch: &Batch| batch.waker == waker && end_ns.saturating_sub(batch.last_ns) <= BATCH_NS;
+        match self.batch.as_mut().filter(|batch| joins(batch)) {
+            Some(batch) => {
+                batch.tasks.push(task);
+                batch.last_ns = end_ns;
+            }
+            None => {
+                self.close_batch();
+                self.batch = Some(Batch { waker, tasks: vec![task], first_ns: end_ns, last_ns: end_ns });
+            }
+        }
+        if let Some(before) = &self.before
+            && begin_ns < before.first_ns
+            && !before.tasks.contains(&task)
+        {
+            self.counts.queued += 1;
+            self.counts.relayed += u64::from(before.tasks.contains(&waker));
+        }
+    }
+
+    fn close_batch(&mut self) {
+        if let Some(batch) = self.batch.take() {
+            *self.batches.entry(batch.tasks.len()).or_default() += 1;
+            self.before = Some(batch);
+        }
+    }
+}

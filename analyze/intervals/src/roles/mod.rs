@@ -1,0 +1,123 @@
+//! Roles: whether the tasks that wait at an object exclude each other, by who ends whose waits.
+//!
+//! ```text
+//! A wakes B, B wakes C, C wakes A      each task waits, and each one ends a wait: a lock made of a condition variable
+//! A wakes B, A wakes C, A wakes B      one task wakes, and others wait for its work: a queue
+//! ```
+//!
+//! The rows of the waits at one object, or at one site if each object has one waiter, enter a [`Group`]. An [`Evidence`] leaves, and
+//! [`Evidence::role`] decides. The thresholds were set on programs with a known truth (docs/causes.md).
+//!
+//! * A *vain* wake-up is followed within [`VAIN_NS`] by the next wait of the same task, which woke no task in between: the task found the
+//!   lock taken. Both waits are one.
+//! * Only waits with a known waker, which is another task, count.
+//! * `overlap` is the sum over tasks of the smaller of two shares: the share of the waits that the task waited, and the share that it ended.
+//! * `all_wait` is the time in which all tasks of the group wait, as a share of the time in which at least one waits.
+//! * A *batch* is a run of waits that the same task ended, each within [`BATCH_NS`] of the one before.
+//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task of that batch ended it. Where tasks exclude each other, who was woken is inside, and wakes the next: nearly all are relayed. In a pool, several tasks are
+//!   inside.
+
+mod group;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use group::Group;
+
+/// The longest time between a vain wake-up and the next wait.
+pub(crate) const VAIN_NS: i64 = 50_000;
+
+/// The longest time between two waits of a batch.
+pub(crate) const BATCH_NS: i64 = 100_000;
+
+/// The fewest waits that decide.
+const MIN_WAITS: u64 = 10;
+
+/// What the tasks that wait at an object are to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The tasks exclude each other.
+    Lock,
+    /// Some tasks wait for the work of others.
+    Queue,
+    /// All tasks wait for the last one.
+    Barrier,
+    /// Neither is sure.
+    Undecided,
+    /// There are too few waits to tell.
+    TooFew,
+}
+
+/// The counts by which a role is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// Waits with a known waker.
+    pub(crate) waits: u64,
+    /// Tasks that waited, with or without a known waker.
+    pub(crate) tasks: u64,
+    /// The sum of the smaller of waits and wakes of each task: `overlap` times `waits`.
+    pub(crate) both: u64,
+    /// The time in which a task waits.
+    pub(crate) some_ns: i64,
+    /// The time in which all tasks wait.
+    pub(crate) all_ns: i64,
+    /// Waits that queued.
+    pub(crate) queued: u64,
+    /// Waits of these that were relayed.
+    pub(crate) relayed: u64,
+    /// Waits in batches of two or more.
+    pub(crate) batched: u64,
+    /// Batches.
+    pub(crate) batches: u64,
+    /// Batches of all tasks but one.
+    pub(crate) full: u64,
+}
+
+/// What else is known of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Context {
+    /// Whether each object has one waiter, such as the word on which a thread parks. Such objects carry messages as often as locks.
+    pub(crate) one_waiter_each: bool,
+    /// Whether tasks wait in one function and wake in another one, as `lock` and `unlock`. Known only with stacks.
+    pub(crate) wakes_elsewhere: bool,
+}
+
+impl Evidence {
+    /// Decides.
+    pub(crate) fn role(&self, context: Context) -> Role {
+        let at_least = |part: u64, percent: u64, of: u64| part * 100 >= of * percent;
+        if self.waits < MIN_WAITS {
+            return Role::TooFew;
+        }
+        let all_wait = |percent: i64| self.all_ns.saturating_mul(100) >= self.some_ns.saturating_mul(percent);
+        if !at_least(self.both, 50, self.waits) || all_wait(50) {
+            return Role::Queue;
+        }
+        // Two tasks that take turns, as a client and its server do, look like a lock of two.
+        let lock = if self.tasks > 2 || context.wakes_elsewhere && !context.one_waiter_each {
+            Role::Lock
+        } else {
+            Role::Undecided
+        };
+        let is_mutual = at_least(self.both, 75, self.waits);
+        if self.queued >= MIN_WAITS && at_least(self.queued, 10, self.waits) {
+            return match () {
+                () if at_least(self.relayed, 80, self.queued) => lock,
+                () if !at_least(self.relayed, 50, self.queued) && (context.one_waiter_each || !is_mutual) => {
+                    Role::Queue
+                }
+                () => Role::Undecided,
+            };
+        }
+        match () {
+            () if at_least(self.batched, 50, self.waits) && at_least(self.full, 80, self.batches) => {
+                Role::Barrier
+            }
+            () if at_least(self.batched, 50, self.waits) || !is_mutual || all_wait(5) => Role::Undecided,
+            () => lock,
+        }
+    }
+}
