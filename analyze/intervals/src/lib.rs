@@ -18,6 +18,7 @@ pub mod critical;
 pub mod engine;
 pub mod input;
 pub mod items;
+pub mod ledger;
 pub mod links;
 mod numbers;
 pub mod order;

@@ -20,6 +20,7 @@ use super::{
 };
 use intervals::{
     input::filter::Filter,
+    input::names::purposes::Purpose,
     input::trust::{About, Trust},
     input::{Input, readers},
 };
@@ -279,14 +280,19 @@ impl Table for Report {
 const LEAST_PERCENT: i64 = 1;
 
 /// Returns the sentence if all waits together, of all threads, took less than [`LEAST_PERCENT`] of the time that was recorded: then no
-/// thread waited longer. It is certain only if nothing was lost or filtered out, and no wait is open at the end.
+/// thread waited longer. It is certain only if nothing was lost or filtered out, no wait is open at the end, no wait that may be for a lock is
+/// left out, and no lock is polled.
 fn verdict(report: &Report) -> Option<String> {
     let trust = &report.trust;
     let is_whole =
         report.is_unfiltered && report.traces == 1 && trust.lost == 0 && trust.waits_open_at_end == 0;
+    let is_polled = report.totals.get("try_failed") > report.totals.get("count");
+    let undecided = trust.left_out.iter().filter(|left_out| left_out.purpose == Purpose::Undecided);
+    let undecided_ns: i64 = undecided.map(|left_out| left_out.wait_ns).sum();
     let waited_ns = report.totals.get("wait_total_ns")?.checked_add(trust.abandoned_wait_ns)?;
+    let waited_ns = waited_ns.checked_add(undecided_ns)?;
     let is_little = waited_ns.checked_mul(100)? < trust.span_ns.checked_mul(LEAST_PERCENT)?;
-    (is_whole && is_little && !report.rows.is_empty()).then(|| {
+    (is_whole && is_little && !is_polled && !report.rows.is_empty()).then(|| {
         format!(
             "All waits together took {} of {}: no thread was slowed down by more than {LEAST_PERCENT} % by the locks that were recorded. \
              `perf record` shows where a program runs, `klock record --off-cpu` where it sleeps",

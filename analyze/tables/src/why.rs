@@ -9,20 +9,23 @@ use std::{
     io::{self, Write},
 };
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use trace_format::{LockId, Trace};
 
 use super::{Table, beside, gather::Gather, table, trace_column};
 use intervals::{
+    engine::deadlock::DeadlockKind,
     input::filter::Filter,
     input::trust::{About, Trust, TrustCounter},
     input::{Input, ReadOutcome, readers},
+    ledger::Ledger,
 };
 use output::{
     Column, Page,
     error::AnalyzeError,
     layout::{self, Paint},
+    units,
 };
 
 mod facts;
@@ -77,9 +80,9 @@ pub struct Why {
     /// Whether off-CPU time was recorded.
     #[serde(skip)]
     has_off_cpu: bool,
-    /// Whether all locks are selected.
-    #[serde(skip)]
-    is_of_all_locks: bool,
+    /// Where the time of all tasks went, if everything is selected and no lock slows anybody down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Ledger>,
     /// Events and intervals that the numbers do not hold.
     pub trust: Trust,
 }
@@ -137,8 +140,8 @@ impl<'a> Gather for Gathered<'a> {
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
         let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
-            let is_deadlocked = deadlocked.contains(&lock);
-            UsedLock { input: at, lock, of_lock, herds: Herds::default(), is_deadlocked, end_ns }
+            let deadlock = deadlocked.get(&lock).copied();
+            UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns }
         }));
         self.trusts.push(trust);
         Ok(())
@@ -152,7 +155,7 @@ impl<'a> Gathered<'a> {
         for used in self.used.iter_mut().filter(|used| used.input == at) {
             used.herds = herds.remove(&used.lock).unwrap_or_default();
         }
-        self.used.retain(|used| used.lost_ns() > 0 || used.is_deadlocked);
+        self.used.retain(|used| used.lost_ns() > 0 || used.deadlock.is_some());
         self.parts.push(parts);
     }
 
@@ -160,7 +163,7 @@ impl<'a> Gathered<'a> {
     /// ask for.
     pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
         let Self { inputs, options, mut used, trusts, mut parts } = self;
-        used.sort_by_key(|used| (!used.is_deadlocked, Reverse(used.lost_ns()), used.input, used.lock));
+        used.sort_by_key(|used| (used.deadlock.is_none(), Reverse(used.lost_ns()), used.input, used.lock));
         let locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
         let (mut judged, mut has_off_cpu) = (Vec::new(), false);
@@ -189,30 +192,66 @@ impl<'a> Gathered<'a> {
             judged.extend(locks);
         }
         judged.sort_by_key(|(rank, _)| *rank);
+        let locks: Vec<JudgedLock> = judged.into_iter().map(|(_, lock)| lock).collect();
+        let mut ledger = None;
+        if options.filter == Filter::default() && locks.iter().all(|lock| lock.quiet().is_some()) {
+            for input in inputs {
+                ledger.get_or_insert_with(Ledger::default).merge(Ledger::of(input)?);
+            }
+        }
         Ok(Why {
             traces: inputs.len(),
-            locks: judged.into_iter().map(|(_, lock)| lock).collect(),
+            locks,
+            ledger,
             locks_total,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,
-            is_of_all_locks: options.filter.lock.is_none() && options.filter.kinds.is_empty(),
             trust: Trust::merged(trusts),
         })
     }
 }
 
-/// Returns the locks that are part of a deadlock, also of one with locks that are not selected.
+/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected.
 fn deadlocked(
     input: &Input<'_>,
     outcome: &ReadOutcome,
     trust: &Trust,
-) -> Result<FxHashSet<LockId>, AnalyzeError> {
+) -> Result<FxHashMap<LockId, DeadlockKind>, AnalyzeError> {
     let mut deadlocks = outcome.deadlocks.clone();
     if deadlocks.is_empty() && !trust.deadlocks.is_empty() {
         deadlocks = input.all_deadlocks()?.deadlocks;
     }
-    let members = deadlocks.iter().flat_map(|deadlock| &deadlock.members);
-    Ok(members.flat_map(|member| [member.has.lock, member.wants.lock]).collect())
+    let mut kinds = FxHashMap::default();
+    for deadlock in &deadlocks {
+        let locks = deadlock.members.iter().flat_map(|member| [member.has.lock(), member.wants.lock]);
+        kinds.extend(locks.map(|lock| (lock, deadlock.kind())));
+    }
+    Ok(kinds)
+}
+
+/// Returns where the time went instead, and the next step. Locks are not the cause only if nearly all time is known.
+fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
+    let lived =
+        format!("of the {} that threads lived: {}", units::duration(ledger.alive_ns), ledger.shares());
+    if ledger.is_closed() {
+        return format!(
+            "locks are not the cause; {lived}; perf record shows where the program runs, klock offcpu where it sleeps"
+        );
+    }
+    let mut next = Vec::new();
+    if ledger.undecided_ns > 0 || ledger.idle_ns > 0 {
+        next.push("`klock report --idle --by purpose` shows idle and undecided waits");
+    }
+    if ledger.polling_ns > 0 {
+        next.push("`klock report -k try_failed` shows the locks that are polled");
+    }
+    if ledger.unknown_ns > 0 && !has_off_cpu {
+        next.push("klock record --off-cpu COMMAND records where threads sleep");
+    }
+    if next.is_empty() {
+        next.push("perf record shows where the program runs");
+    }
+    format!("not seen: whether a lock is the cause; {lived}; {}", next.join(", "))
 }
 
 /// Declares the columns of formats that have rows; rows of several traces have their trace.
@@ -278,18 +317,17 @@ impl Table for Why {
     }
 
     fn nothing(&self) -> Option<String> {
-        let next = match (self.has_locks, self.has_off_cpu) {
-            (false, _) => {
-                "no locks were recorded; klock record --off-cpu --locks pthread records both, `klock offcpu` shows where tasks were off-CPU"
-            }
-            (true, true) => {
-                "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU"
-            }
-            (true, false) => {
-                "nobody waited for a lock in what was selected; perf record shows where the program runs, klock record --off-cpu where it sleeps"
-            }
+        let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
+            (false, ..) => "no locks were recorded; klock record --off-cpu --locks pthread records both, `klock offcpu` shows where tasks were \
+                            off-CPU"
+                .to_owned(),
+            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", not_the_cause(ledger, self.has_off_cpu)),
+            (true, true, None) => "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU".to_owned(),
+            (true, false, None) => "nobody waited for a lock in what was selected; perf record shows where the program runs, klock record \
+                                    --off-cpu where it sleeps"
+                .to_owned(),
         };
-        (self.locks_total == 0).then(|| next.to_owned())
+        (self.locks_total == 0).then_some(nothing)
     }
 
     fn write_rows(
@@ -307,21 +345,14 @@ impl Table for Why {
             }
             lock.write(page.style, out)?;
         }
-        let quiet = |lock: &JudgedLock| {
-            lock.findings.iter().find(|finding| finding.said && finding.verdict == Verdict::Quiet).cloned()
-        };
-        let quiet: Option<Vec<Finding>> = self.locks.iter().map(quiet).collect();
-        if let Some(finding) = quiet.as_deref().and_then(<[Finding]>::first) {
-            writeln!(out)?;
-            let (what, go_on) = if self.is_of_all_locks {
-                ("locks are not the cause", finding.advice.as_str())
-            } else {
-                (
-                    "what was selected is not the cause",
-                    "klock why without a filter judges the locks that were waited for longest",
-                )
+        if !self.locks.is_empty() && self.locks.iter().all(|lock| lock.quiet().is_some()) {
+            let line = match &self.ledger {
+                Some(ledger) => not_the_cause(ledger, self.has_off_cpu),
+                None => "what was selected is not the cause: klock why without a filter judges the locks that were waited for longest"
+                    .to_owned(),
             };
-            page.style.wrapped_in(Paint::Plain, &format!("-> {what}: {go_on}"), out)?;
+            writeln!(out)?;
+            page.style.wrapped_in(Paint::Plain, &format!("-> {line}"), out)?;
         }
         layout::more(self.hidden_rows(), "lock", "", page.style, out)
     }

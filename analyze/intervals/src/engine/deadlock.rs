@@ -1,9 +1,20 @@
-//! Deadlocks among the holds and waits that are open at one instant.
+//! Deadlocks: cycles and dead ends of the graph of who waits for whom, at one instant.
 //!
-//! The open holds and waits of all locks enter. A waiter needs every other task whose open hold excludes it, or itself, if it came for a
-//! lock that it holds. So each cycle is a deadlock: one leaves for each group of tasks that wait for each other.
+//! The open holds and waits of all locks enter. A waiter needs
+//!
+//! * every other task whose open hold excludes it, or itself, if it came for a lock that it holds;
+//! * as a reader that waits while only readers hold the lock: the writers that came before it;
+//! * the thread whose end it waits for;
+//! * of a condition variable: the tasks that signalled it before or, if there are none, those that wait for a lock of the waiter. Any of them
+//!   could signal, so these are needs only if all of them wait for the waiter, directly or not.
+//!
+//! So each cycle is a deadlock: one leaves for each group of tasks that wait for each other. A task that waits for a lock of a task that
+//! has ended is at a dead end.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use trace_format::{LockId, Mode, StackId, TaskId};
 
@@ -37,13 +48,51 @@ pub struct OpenWait {
 pub struct OpenLocks {
     pub holds: Vec<OpenHold>,
     pub waits: Vec<OpenWait>,
+    /// Waits for the end of a thread, and the thread if the row of the wait has it.
+    pub joins: Vec<(OpenWait, Option<TaskId>)>,
+    /// Waits for a condition variable without a time-out, and the tasks that signalled it before.
+    pub conditions: Vec<(OpenWait, BTreeSet<TaskId>)>,
+    /// Threads that ended before their process.
+    pub ended: BTreeSet<TaskId>,
+    /// The creations of threads: the creator, the time and the thread.
+    pub created: BTreeSet<(TaskId, i64, LockId)>,
+    pub children: Arc<Children>,
 }
 
-/// A member of a deadlock: it holds the lock that the member before it waits for.
+/// The threads that tasks created, by creator, with their start.
+pub type Children = BTreeMap<TaskId, Vec<(i64, TaskId)>>;
+
+/// The reason why the member before waits for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Has {
+    /// It holds the lock.
+    Hold(OpenHold),
+    /// A task that has ended holds the lock. The member is the waiter itself.
+    Ended(OpenHold),
+    /// It waits for the lock, too, and comes first.
+    Queued(OpenWait),
+    /// It is the thread whose end the member before waits for.
+    Thread(LockId),
+    /// It would signal the condition variable.
+    Signal(LockId),
+}
+
+/// A member of a deadlock: what it has is what the member before it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    pub has: OpenHold,
+    pub has: Has,
     pub wants: OpenWait,
+}
+
+impl Has {
+    /// Returns the lock that the member before waits for.
+    pub const fn lock(&self) -> LockId {
+        match self {
+            Self::Hold(hold) | Self::Ended(hold) => hold.lock,
+            Self::Queued(wait) => wait.lock,
+            Self::Thread(lock) | Self::Signal(lock) => *lock,
+        }
+    }
 }
 
 /// Tasks that wait for each other.
@@ -55,14 +104,68 @@ pub struct Deadlock {
     pub behind: usize,
 }
 
-/// Tasks by task, with the wait and the hold that make each edge.
-type Edges = BTreeMap<TaskId, BTreeMap<TaskId, (OpenWait, OpenHold)>>;
+/// What tasks that are stuck have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadlockKind {
+    /// They take locks in different orders.
+    Order,
+    /// A task takes a lock that it has.
+    Itself,
+    /// A reader comes again while a writer is queued.
+    Reader,
+    /// One joins a thread that needs it.
+    Join,
+    /// One waits for a signal of a task that needs it.
+    Signal,
+    /// The owner of the lock has ended.
+    Ended,
+}
+
+impl Deadlock {
+    /// Returns its kind.
+    pub fn kind(&self) -> DeadlockKind {
+        let has = |is: fn(&Has) -> bool| self.members.iter().any(|member| is(&member.has));
+        if has(|has| matches!(has, Has::Ended(_))) {
+            DeadlockKind::Ended
+        } else if has(|has| matches!(has, Has::Signal(_))) {
+            DeadlockKind::Signal
+        } else if has(|has| matches!(has, Has::Thread(_))) {
+            DeadlockKind::Join
+        } else if has(|has| matches!(has, Has::Queued(_))) {
+            DeadlockKind::Reader
+        } else if self.members.len() == 1 {
+            DeadlockKind::Itself
+        } else {
+            DeadlockKind::Order
+        }
+    }
+}
+
+/// Tasks by task, with the wait and the reason that make each edge.
+type Edges = BTreeMap<TaskId, BTreeMap<TaskId, (OpenWait, Has)>>;
 
 impl OpenLocks {
     /// Adds what is open on other locks.
     pub fn merge(&mut self, other: Self) {
         self.holds.extend(other.holds);
         self.waits.extend(other.waits);
+        self.joins.extend(other.joins);
+        self.conditions.extend(other.conditions);
+        self.ended.extend(other.ended);
+        self.created.extend(other.created);
+        self.children = other.children;
+    }
+
+    /// Returns the task of a thread: the only child of its creator that started since the creation before.
+    fn thread(&self, lock: LockId) -> Option<TaskId> {
+        let (creator, created_ns, _) = self.created.iter().find(|(.., created)| *created == lock)?;
+        let before =
+            self.created.range((*creator, i64::MIN, LockId(i32::MIN))..(*creator, *created_ns, lock));
+        let since_ns = before.last().map_or(i64::MIN, |(_, ns, _)| *ns);
+        let children = self.children.get(creator)?.iter();
+        let mut between = children.filter(|(start_ns, _)| since_ns < *start_ns && start_ns <= created_ns);
+        let (_, thread) = between.next()?;
+        between.next().is_none().then_some(*thread)
     }
 
     /// Returns the deadlocks, in the order of their smallest task id.
@@ -82,7 +185,29 @@ impl OpenLocks {
                 found.push(Deadlock { members, behind });
             }
         }
+        found.extend(self.dead_ends(&edges, &seen));
         found
+    }
+
+    /// Returns the first waits for locks that tasks hold which have ended, one for each lock.
+    fn dead_ends(&self, edges: &Edges, seen: &BTreeSet<TaskId>) -> Vec<Deadlock> {
+        let mut found: BTreeMap<LockId, Member> = BTreeMap::new();
+        for wait in self.waits.iter().filter(|wait| !wait.is_timed && !seen.contains(&wait.task)) {
+            let excludes = |hold: &&OpenHold| {
+                let is_other = hold.lock == wait.lock && hold.task != wait.task;
+                is_other && (hold.excludes || wait.excludes) && self.ended.contains(&hold.task)
+            };
+            if let Some(hold) = self.holds.iter().find(excludes) {
+                let member = Member { has: Has::Ended(*hold), wants: *wait };
+                let first = found.entry(wait.lock).or_insert(member);
+                if wait.start_ns < first.wants.start_ns {
+                    *first = member;
+                }
+            }
+        }
+        let behind = |task: TaskId| all_behind(edges, std::iter::once(task)).len() - 1;
+        let dead_end = |member: Member| Deadlock { behind: behind(member.wants.task), members: vec![member] };
+        found.into_values().map(dead_end).collect()
     }
 
     fn edges(&self) -> Edges {
@@ -97,7 +222,46 @@ impl OpenLocks {
         for wait in waits {
             let of_lock = holds.get(&wait.lock).into_iter().flatten();
             for hold in of_lock.filter(|hold| hold.excludes || wait.excludes) {
-                edges.entry(wait.task).or_default().entry(hold.task).or_insert((*wait, **hold));
+                edges.entry(wait.task).or_default().entry(hold.task).or_insert((*wait, Has::Hold(**hold)));
+            }
+            let mut of_lock = holds.get(&wait.lock).into_iter().flatten();
+            if !wait.excludes && !of_lock.any(|hold| hold.excludes) {
+                let writers = self.waits.iter().filter(|other| other.lock == wait.lock && other.excludes);
+                for first in writers.filter(|other| (other.start_ns, other.task) < (wait.start_ns, wait.task))
+                {
+                    edges
+                        .entry(wait.task)
+                        .or_default()
+                        .entry(first.task)
+                        .or_insert((*wait, Has::Queued(*first)));
+                }
+            }
+        }
+        for (wait, thread) in &self.joins {
+            if let Some(thread) = thread.or_else(|| self.thread(wait.lock)) {
+                edges.entry(wait.task).or_default().entry(thread).or_insert((*wait, Has::Thread(wait.lock)));
+            }
+        }
+        for (wait, signallers) in &self.conditions {
+            let behind = all_behind(&edges, std::iter::once(wait.task));
+            let of_locks = || {
+                behind
+                    .iter()
+                    .filter(|task| edges.get(task).is_some_and(|needs| needs.contains_key(&wait.task)))
+            };
+            let others = signallers.iter().filter(|task| **task != wait.task);
+            let mut needs: Vec<TaskId> = others.copied().collect();
+            if needs.is_empty() {
+                needs.extend(of_locks().filter(|task| **task != wait.task));
+            }
+            if needs.iter().all(|task| behind.contains(task)) {
+                for task in needs {
+                    edges
+                        .entry(wait.task)
+                        .or_default()
+                        .entry(task)
+                        .or_insert((*wait, Has::Signal(wait.lock)));
+                }
             }
         }
         edges
@@ -167,12 +331,20 @@ mod tests {
     /// Returns the deadlocks as lists of `task has lock, wants lock`, with the number of tasks behind.
     fn deadlocks(text: &str) -> Vec<(Vec<String>, usize)> {
         let parts = Parts::parse(text);
-        let mut engine = Engine::new(Rules::new(&parts.info, &parts.locks));
+        let rules = Rules::new(&parts.info, &parts.locks).with_tasks(&parts.tasks);
+        let mut engine = Engine::new(rules);
         parts.events.iter().for_each(|event| engine.push(event, &mut Intervals::default()));
         let task = |id: TaskId| parts.tasks[id.0 as usize].comm.clone().unwrap();
         let lock = |id: LockId| parts.locks[id.0 as usize].name.clone().unwrap();
         let member = |Member { has, wants }: &Member| {
-            format!("{} has {}, wants {}", task(wants.task), lock(has.lock), lock(wants.lock))
+            let has = match has {
+                Has::Hold(hold) => format!("has {}", lock(hold.lock)),
+                Has::Ended(hold) => format!("comes after {} with {}", task(hold.task), lock(hold.lock)),
+                Has::Queued(wait) => format!("queues for {}", lock(wait.lock)),
+                Has::Thread(thread) => format!("is {}", lock(*thread)),
+                Has::Signal(condition) => format!("signals {}", lock(*condition)),
+            };
+            format!("{} {has}, wants {}", task(wants.task), lock(wants.lock))
         };
         let found = engine.open_locks().deadlocks();
         found.iter().map(|found| (found.members.iter().map(member).collect(), found.behind)).collect()
@@ -207,5 +379,48 @@ mod tests {
     fn a_counting_semaphore_makes_no_deadlock() {
         let text = "lock s semaphore\n100 A acquire s\n110 B acquire x\n120 A wait x\n130 B wait s";
         assert_eq!(deadlocks(text), []);
+    }
+
+    fn members(text: &str) -> Vec<Vec<String>> {
+        deadlocks(text).into_iter().map(|(members, _)| members).collect()
+    }
+
+    #[test]
+    fn a_reader_that_comes_again_behind_a_writer_waits_for_its_own_hold() {
+        let text = "lock l pthread_rwlock\n10 A acquire l shared\n20 B wait l\n30 A wait l shared inner";
+        assert_eq!(members(text), [["A has l, wants l", "B queues for l, wants l"]]);
+        assert!(members(&text.replace("20 B wait l", "20 B wait l shared")).is_empty(), "readers share");
+        assert!(members(&text.replace("20 B", "40 B")).is_empty(), "the writer came later");
+    }
+
+    #[test]
+    fn a_task_that_joins_a_thread_with_a_lock_of_which_it_waits_for_its_end() {
+        let text = "lock t thread\nlock p pthread_mutex\ntask M tid=100 start=0\ntask T start=9 parent=M\n10 M init t\n20 M acquire p\n30 M wait t\n40 T wait p";
+        assert_eq!(members(text), [["M has p, wants t", "T is t, wants p"]]);
+        assert!(members(&text.replace("40 T wait p", "40 T wait p\n50 T abandon p")).is_empty());
+        // Two threads started before it: which one is joined is not known, unless the row says so.
+        let several = text.replace("start=9 parent=M", "start=9 parent=M\ntask U start=8 parent=M");
+        assert!(members(&several).is_empty());
+        assert_eq!(members(&several.replace("30 M wait t", "30 M wait t peer=T")).len(), 1);
+    }
+
+    #[test]
+    fn a_signal_that_only_a_task_behind_the_waiter_can_send_never_comes() {
+        let text = "lock c condvar\nlock o pthread_mutex\n10 A acquire o\n20 A wait c\n30 B wait o";
+        assert_eq!(members(text), [["A has o, wants c", "B signals c, wants o"]]);
+        let signalled = |task: &str| {
+            format!("{text}\n").replace("10 A acquire", &format!("5 {task} wake c\n10 A acquire"))
+        };
+        assert_eq!(members(&signalled("B")).len(), 1);
+        assert!(members(&signalled("C")).is_empty(), "C may signal again");
+        assert!(members(&text.replace("20 A wait c", "20 A wait c call=timed")).is_empty());
+    }
+
+    #[test]
+    fn a_lock_whose_owner_ended_is_a_dead_end() {
+        let text = "lock t thread\n10 A acquire m\n50 A wake t\n60 B wait m\n70 M wait m";
+        let expected = vec!["B comes after A with m, wants m".to_owned()];
+        assert_eq!(deadlocks(text), [(expected, 0)]);
+        assert_eq!(deadlocks(&text.replace("50 A wake t\n", "")), [], "A may release it");
     }
 }

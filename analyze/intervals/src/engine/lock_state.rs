@@ -17,7 +17,8 @@ use trace_format::{CallKind, EventRow, LockId, Mode, StackId, TaskId};
 use super::{
     counts::Counts,
     deadlock::{self, OpenLocks},
-    rules::{LockRule, Rules},
+    ends::History,
+    rules::{EndsBy, LockRule, Rules},
 };
 use crate::items::{Charge, Hold, HoldState, Item, Outcome, Share, Sink, Wait, started};
 
@@ -317,19 +318,33 @@ impl LockState {
     }
 
     /// Adds the open holds that are not superseded, and the open waits.
-    pub(super) fn add_open(&self, open: &mut OpenLocks) {
-        let Some(lock) = self.lock.filter(|_| self.rule.measures_holds) else { return };
+    pub(super) fn add_open(&self, open: &mut OpenLocks, history: &History) {
+        let Some(lock) = self.lock else { return };
+        let of_open = |OpenWait { wait, is_timed, .. }: &OpenWait| {
+            let (task, mode, stack, start_ns) = (wait.task, wait.mode, wait.stack, wait.start_ns);
+            let (excludes, is_timed) = (self.rule.excludes(mode), *is_timed);
+            deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes, is_timed }
+        };
+        for waiter in self.waits.iter().filter(|waiter| !waiter.is_timed) {
+            let wait = of_open(waiter);
+            match self.rule.ends_by {
+                Some(EndsBy::Exit) => open.joins.push((wait, waiter.wait.owner)),
+                Some(EndsBy::Signal) => {
+                    open.conditions.push((wait, history.signallers.get(&lock).cloned().unwrap_or_default()));
+                }
+                None => {}
+            }
+        }
+        if !self.rule.measures_holds {
+            return;
+        }
         let is_open = |(at, open): &(usize, &OpenHold)| !open.superseded && !self.is_superseded_now(*at);
         for (_, OpenHold { hold, excludes, .. }) in self.holds.iter().enumerate().filter(is_open) {
             let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
             open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
         }
         open.holds.extend(self.simple.map(|simple| simple.open(lock)));
-        for OpenWait { wait, is_timed, .. } in &self.waits {
-            let (task, mode, stack, start_ns) = (wait.task, wait.mode, wait.stack, wait.start_ns);
-            let (excludes, is_timed) = (self.rule.excludes(mode), *is_timed);
-            open.waits.push(deadlock::OpenWait { lock, task, mode, stack, start_ns, excludes, is_timed });
-        }
+        open.waits.extend(self.waits.iter().map(of_open));
     }
 
     /// Whether a hold that began at `now_ns` supersedes the hold with this index. Only [`settle`](Self::settle) marks it.

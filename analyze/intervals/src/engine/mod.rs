@@ -33,6 +33,7 @@
 mod charge;
 mod counts;
 pub mod deadlock;
+mod ends;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../../tests/support/histories.rs"]
 pub mod histories;

@@ -11,6 +11,7 @@ use super::{
     charge::LockPayers,
     counts::Counts,
     deadlock::OpenLocks,
+    ends::History,
     lock_state::{LockState, Step},
     rules::Rules,
     slots::Slots,
@@ -27,6 +28,8 @@ pub struct Engine {
     free: Vec<u32>,
     last_loss_ns: Option<i64>,
     counts: Counts,
+    /// What is known of the ends of threads and of signals.
+    history: History,
 }
 
 impl Engine {
@@ -39,8 +42,8 @@ impl Engine {
     pub fn of_shard(rules: impl Into<Arc<Rules>>, shard_bits: u32) -> Self {
         let rules = rules.into();
         let slots = Slots::new(rules.locks(), shard_bits);
-        let (states, free) = (Vec::new(), Vec::new());
-        Self { rules, slots, states, free, last_loss_ns: None, counts: Counts::default() }
+        let (states, free, history) = (Vec::new(), Vec::new(), History::default());
+        Self { rules, slots, states, free, last_loss_ns: None, counts: Counts::default(), history }
     }
 
     /// Adds the next lock of a recording that goes on, before its first event.
@@ -57,6 +60,11 @@ impl Engine {
             return self.lost(ts_ns, event.count().unwrap_or(0), sink);
         }
         let Some(lock) = event.lock() else { return };
+        if let (EventKind::Wake | EventKind::Init, Some(task), Some(ends_by)) =
+            (kind, event.task(), self.rules.of(lock).ends_by)
+        {
+            self.history.add(kind, ends_by, (lock, task, ts_ns));
+        }
         let slot = self.slots.of(lock);
         let state = match slot.open {
             Some(open) => open,
@@ -128,7 +136,10 @@ impl Engine {
         let mut states: Vec<&LockState> = self.states.iter().filter(|state| state.idle().is_none()).collect();
         states.sort_unstable_by_key(|state| state.lock);
         let mut open = OpenLocks::default();
-        states.into_iter().for_each(|state| state.add_open(&mut open));
+        states.into_iter().for_each(|state| state.add_open(&mut open, &self.history));
+        open.ended.clone_from(&self.history.ended);
+        open.created.clone_from(&self.history.created);
+        open.children = Arc::clone(self.rules.children());
         open
     }
 

@@ -1,6 +1,10 @@
 //! Rules of pairing: what the engine needs to know about the locks and stacks of a trace.
 
-use trace_format::{LockId, LockKind, LockRow, Mode, RunInfo, StackId};
+use std::sync::Arc;
+
+use trace_format::{LockId, LockKind, LockRow, Mode, RunInfo, StackId, TaskRow};
+
+use super::deadlock::Children;
 
 /// The rules for one trace.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +15,8 @@ pub struct Rules {
     kernel_points: Vec<u32>,
     /// By stack id: the acquisition site of a user lock.
     user_points: Vec<u32>,
+    /// By task: the threads that it created, with their start.
+    children: Arc<Children>,
 }
 
 /// The rules of one lock.
@@ -23,12 +29,21 @@ pub(super) struct LockRule {
     /// Readers take it without a function call that could be recorded: their holds begin only if they waited, and never end.
     exclusive_only: bool,
     kernel: bool,
+    /// It is the end of a thread, or a condition variable: waits for it end by what some tasks do.
+    pub(super) ends_by: Option<EndsBy>,
+}
+
+/// The act that ends waits for a lock without holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndsBy {
+    Exit,
+    Signal,
 }
 
 impl Default for LockRule {
     /// Returns the rules of a lock that the side table does not have: a user lock, fully recorded.
     fn default() -> Self {
-        Self { measures_holds: true, counts: false, exclusive_only: false, kernel: false }
+        Self { measures_holds: true, counts: false, exclusive_only: false, kernel: false, ends_by: None }
     }
 }
 
@@ -41,6 +56,11 @@ impl LockRule {
             counts: lock.kind == LockKind::Semaphore,
             exclusive_only: lock.kind == LockKind::PercpuRwSem,
             kernel: lock.kind.is_kernel(),
+            ends_by: match lock.kind {
+                LockKind::Thread => Some(EndsBy::Exit),
+                LockKind::CondVar => Some(EndsBy::Signal),
+                _ => None,
+            },
         }
     }
 
@@ -70,6 +90,22 @@ impl Rules {
     #[must_use]
     pub fn with_points(self, kernel_points: Vec<u32>, user_points: Vec<u32>) -> Self {
         Self { kernel_points, user_points, ..self }
+    }
+
+    /// Adds the threads that tasks created, which a search for deadlocks needs.
+    #[must_use]
+    pub fn with_tasks(self, tasks: &[TaskRow]) -> Self {
+        let mut children = Children::new();
+        for task in tasks.iter().filter(|task| task.tid != task.pid) {
+            let (Some(parent), Some(start_ns)) = (task.parent, task.start_ns) else { continue };
+            children.entry(parent).or_default().push((start_ns, task.id));
+        }
+        Self { children: Arc::new(children), ..self }
+    }
+
+    /// Returns the threads that tasks created.
+    pub(super) const fn children(&self) -> &Arc<Children> {
+        &self.children
     }
 
     /// Whether the source records the length of holds of `lock`.

@@ -125,8 +125,11 @@ impl<'a> Input<'a> {
         let mut trust =
             counter.block(self.trace, (&outcome.stats, &outcome.counts), &self.selection, &self.names);
         trust.deadlocks = self.describe(outcome);
-        // The cycle may need locks that are not selected.
-        if trust.deadlocks.is_empty() && trust.waits_open_at_end > 0 && self.selection.is_of_some_locks() {
+        // The cycle may need locks that are not selected, such as condition variables.
+        let is_long = trust.longest_open_wait_ns.is_some_and(|ns| ns >= LONG_WAIT_NS);
+        if trust.deadlocks.is_empty()
+            && (is_long || trust.waits_open_at_end > 0 && self.selection.is_of_some_locks())
+        {
             trust.deadlocks = self.describe(&self.all_deadlocks()?);
         }
         trust::check(self.trace, &trust, allow_loss)?;
@@ -178,6 +181,9 @@ fn labels(traces: &[&Trace]) -> Vec<String> {
     let stems: Vec<String> = traces.iter().map(stem).collect();
     [hosts, stems].into_iter().find(are_distinct).unwrap_or_else(|| traces.iter().map(path).collect())
 }
+
+/// The length of an open wait from which a deadlock through idle waits is looked for.
+const LONG_WAIT_NS: i64 = 100_000_000;
 
 /// Locks that an error suggests.
 const MAX_SUGGESTIONS: usize = 5;

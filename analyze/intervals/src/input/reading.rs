@@ -103,7 +103,8 @@ impl<'a> Input<'a> {
     /// Returns the engine's rules for this trace: stacks with the same acquisition site count as one.
     pub fn rules(&self) -> Rules {
         let (kernel, user) = self.names.points_by_stack();
-        Rules::new(self.trace.info(), self.names.locks()).with_points(kernel, user)
+        let rules = Rules::new(self.trace.info(), self.names.locks());
+        rules.with_points(kernel, user).with_tasks(self.names.tasks())
     }
 
     /// Calls `each` with every selected event, in the order of the file.

@@ -119,9 +119,10 @@ impl Selection {
         Ok(selection)
     }
 
-    /// Returns all locks in the same window.
+    /// Returns all locks in the same window, with idle waits.
     pub(super) fn of_all_locks(&self, trace: &Trace, names: &Names) -> Result<Self, AnalyzeError> {
-        Ok(Self { window: self.window, ..Self::of(trace, names, &Filter::default())? })
+        let all = Filter { include_idle: true, ..Filter::default() };
+        Ok(Self { window: self.window, ..Self::of(trace, names, &all)? })
     }
 
     /// Whether a wait is known to be selected at its begin, unless its stack is known only at its end.

@@ -15,7 +15,7 @@ use super::{
     node::{Node, Nodes},
     verdict::{CycleCounts, Judge, Verdict},
 };
-use crate::engine::deadlock::{Deadlock, Member};
+use crate::engine::deadlock::{Deadlock, Has, Member};
 
 /// The most inversions that are searched for, and the most other cycles that are kept.
 pub(super) const MAX_CYCLES: usize = 1000;
@@ -214,8 +214,9 @@ impl<'a> Search<'a> {
             is_node && acquisition.site == self.judge.properties.site(lock, stack)
         };
         let has_step = |Member { has, wants }: &Member| {
+            let Has::Hold(held) = has else { return false };
             let is_it = |step: &&CycleStep| {
-                is(step.held, has.lock, has.stack) && is(step.wanted, wants.lock, wants.stack)
+                is(step.held, held.lock, held.stack) && is(step.wanted, wants.lock, wants.stack)
             };
             steps.iter().any(|step| is_it(&step))
         };

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::key::syscall_label;
 use intervals::{
+    engine::deadlock::DeadlockKind,
     input::Input,
     input::names::{Names, printable},
     items::State,
@@ -36,7 +37,7 @@ pub(super) struct UsedLock {
     pub(super) lock: LockId,
     pub(super) of_lock: LockUse,
     pub(super) herds: Herds,
-    pub(super) is_deadlocked: bool,
+    pub(super) deadlock: Option<DeadlockKind>,
     pub(super) end_ns: i64,
 }
 
@@ -60,7 +61,7 @@ impl UsedLock {
 /// The facts about one lock. Times are in ns, and names are safe to print.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    pub(super) is_deadlocked: bool,
+    pub(super) deadlock: Option<DeadlockKind>,
     /// Whether off-CPU time was recorded. If not, a holder's state is known only while it waits for a lock.
     pub(super) is_covered: bool,
     /// Whether its kind of lock can be shared.
@@ -152,7 +153,7 @@ pub struct WaitParts {
 impl Facts {
     /// Returns the facts about a lock of an input.
     pub(super) fn of(used: &UsedLock, input: &Input<'_>, parts: &LockParts, is_covered: bool) -> Self {
-        let UsedLock { lock, of_lock, herds, is_deadlocked, .. } = used;
+        let UsedLock { lock, of_lock, herds, deadlock, .. } = used;
         let lived = |tasks: &mut dyn Iterator<Item = &TaskId>| {
             let lifetimes = tasks.map(|task| used.lifetime(*task, input));
             lifetimes.map(|(from, to)| to - from).fold(0, i64::saturating_add)
@@ -171,7 +172,7 @@ impl Facts {
             parts.sites.iter().map(|(site, parts)| (*site, *parts)).collect();
         sites.sort_unstable_by_key(|(site, _)| *site);
         Self {
-            is_deadlocked: *is_deadlocked,
+            deadlock: *deadlock,
             is_covered,
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
             lifetimes_ns: lived(&mut of_lock.waiters.keys()),

@@ -72,7 +72,7 @@ impl UsedLock {
         let most = stands_out.map_or_else(String::new, |(ppm, task)| {
             format!("; most: {task}, {} of its time", percent(ppm, 1_000_000))
         });
-        let (see, by) = if self.is_deadlocked { ("waits", "") } else { ("blame", " --by state") };
+        let (see, by) = if self.deadlock.is_some() { ("waits", "") } else { ("blame", " --by state") };
         JudgedLock {
             lock_id: self.lock.0,
             name: input.names.lock_label(self.lock),
@@ -96,6 +96,11 @@ impl JudgedLock {
             waited_ns: self.parts.waited_ns,
             finding: finding.clone(),
         })
+    }
+
+    /// Returns the finding that it slows nobody down.
+    pub(super) fn quiet(&self) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.said && finding.verdict == Verdict::Quiet)
     }
 
     /// Writes the lock as text: a heading, the verdicts that are said, and the values of the rules that do not hold.

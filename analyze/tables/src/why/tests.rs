@@ -8,7 +8,11 @@ use crate::{
     testing::trace_of,
     testing::{self, cases, written},
 };
-use intervals::{Filter, engine::histories, items::State};
+use intervals::{
+    Filter,
+    engine::{deadlock::DeadlockKind, histories},
+    items::State,
+};
 use output::Format::{Csv, Json, Text};
 
 /// A lock that was waited for 1,000 ns by tasks that lived for 1,000 ns.
@@ -68,7 +72,7 @@ fn a_lock_that_takes_less_than_a_hundredth_of_its_waiters_time_is_quiet_and_noth
         !holds(&Facts { lifetimes_ns: 100_000, ..quiet.clone() }, Verdict::Quiet),
         "1 % is not less than 1 %"
     );
-    let deadlocked = Facts { is_deadlocked: true, ..quiet };
+    let deadlocked = Facts { deadlock: Some(DeadlockKind::Order), ..quiet };
     assert_eq!(verdicts(&deadlocked), [Verdict::Deadlock]);
 }
 

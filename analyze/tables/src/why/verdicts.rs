@@ -13,6 +13,7 @@ use super::{
     predictions::Prediction,
 };
 use crate::whatif::{Change, ChangeKind};
+use intervals::engine::deadlock::DeadlockKind;
 use output::{choices, units};
 
 choices! {
@@ -235,10 +236,10 @@ impl<'a> Rules<'a> {
         match verdict {
             V::Deadlock => Rule {
                 heading: "tasks wait for each other for ever",
-                holds: facts.is_deadlocked,
-                explains_ns: facts.is_deadlocked.then_some(parts.waited_ns),
-                evidence: "each of them waits for a lock that another one holds".into(),
-                advice: "take these locks in the same order everywhere".into(),
+                holds: facts.deadlock.is_some(),
+                explains_ns: facts.deadlock.map(|_| parts.waited_ns),
+                evidence: deadlock(facts.deadlock).0.into(),
+                advice: deadlock(facts.deadlock).1.into(),
                 ..Rule::default()
             },
             V::Quiet => {
@@ -451,4 +452,34 @@ pub(super) fn percent(part: i64, whole: i64) -> String {
 
 fn mean(ns: i64, n: i64) -> String {
     ns.checked_div(n).map_or_else(|| "-".to_owned(), units::duration)
+}
+
+/// Returns the evidence and the advice of a deadlock.
+const fn deadlock(kind: Option<DeadlockKind>) -> (&'static str, &'static str) {
+    match kind {
+        None | Some(DeadlockKind::Order) => (
+            "each of them waits for a lock that another one holds",
+            "take these locks in the same order everywhere",
+        ),
+        Some(DeadlockKind::Itself) => (
+            "a task waits for a lock that it holds itself",
+            "do not take it in functions that are called with it, nor in a signal handler that interrupts its holder",
+        ),
+        Some(DeadlockKind::Reader) => (
+            "a reader waits behind a writer, which waits for an earlier hold of the same reader",
+            "do not read-lock it inside a read-lock, or use a kind that prefers readers",
+        ),
+        Some(DeadlockKind::Join) => (
+            "a task waits for the end of a thread that needs what the task holds",
+            "release the lock before joining the thread",
+        ),
+        Some(DeadlockKind::Signal) => (
+            "a task waits for a signal, and every task that could signal waits for it",
+            "release all other locks before waiting for the condition variable",
+        ),
+        Some(DeadlockKind::Ended) => (
+            "the task that holds it has ended, so the wait has no end",
+            "release it on every way out of a thread, also when it is cancelled (pthread_cleanup_push), or make it a robust mutex",
+        ),
+    }
 }

@@ -10,7 +10,7 @@ use super::{
     each_because,
 };
 use crate::{
-    engine::deadlock::{Deadlock, Member},
+    engine::deadlock::{Deadlock, Has, Member, OpenHold},
     input::names::{Names, printable},
 };
 use output::{
@@ -158,15 +158,24 @@ impl Trust {
 /// time-out`.
 pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names) -> String {
     let member = |Member { has, wants }: &Member| {
-        let waited_ns = end_ns.saturating_sub(wants.start_ns);
+        let held = |hold: &OpenHold| {
+            format!("{} ({})", names.lock_label(hold.lock), names.point(hold.lock, hold.stack).label())
+        };
+        let has = match has {
+            Has::Hold(hold) => format!("has {}", held(hold)),
+            Has::Ended(hold) => {
+                format!("comes after {}, which ended with {}", names.task_label(hold.task), held(hold))
+            }
+            Has::Queued(wait) => format!("is queued for {}", names.lock_label(wait.lock)),
+            Has::Thread(thread) => format!("is {}", names.lock_label(*thread)),
+            Has::Signal(condition) => format!("would signal {}", names.lock_label(*condition)),
+        };
         format!(
-            "{} has {} ({}), waits for {} ({}) for {}{}",
+            "{} {has}, waits for {} ({}) for {}{}",
             names.task_label(wants.task),
-            names.lock_label(has.lock),
-            names.point(has.lock, has.stack).label(),
             names.lock_label(wants.lock),
             names.point(wants.lock, wants.stack).label(),
-            units::duration(waited_ns),
+            units::duration(end_ns.saturating_sub(wants.start_ns)),
             if wants.is_timed { ", until its time-out" } else { "" }
         )
     };

@@ -245,7 +245,8 @@ impl Semaphore {
 
     /// A few hand-offs do not make a lock a signal. Functions of locks build signals, too.
     fn is_lock(self) -> bool {
-        self.own > self.foreign.saturating_mul(9) || self.is_named && self.own > self.foreign
+        let is_own = self.own > self.foreign || self.own + self.foreign == 0;
+        self.own > self.foreign.saturating_mul(9) || self.is_named && is_own
     }
 }
 

@@ -1,0 +1,227 @@
+//! The ledger: how long the tasks of a trace lived, and how much of that time is in its rows, whatever sources and rights it had.
+//!
+//! ```text
+//! alive 100 ms = waits for locks 2 + polling 0 + undecided waits 0 + idle waits 40 + asleep elsewhere 5 + ready 1 + ran 50 + unknown 2
+//! ```
+//!
+//! The rows of each task, in the order of time, enter. Each stretch between two rows of a task has one state, so the parts add up to the
+//! lives of all tasks exactly. The first of these states that applies counts: a wait for a lock is open; an undecided wait; an idle wait;
+//! the task polls, from a failed try for a lock until it gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
+//! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss.
+
+use std::ops::ControlFlow;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use trace_format::{Event, EventKind, LockId, StackId, TaskId, TaskRow, TaskState};
+
+use crate::input::{Input, names::purposes::Purpose, source};
+use output::error::AnalyzeError;
+
+#[cfg(test)]
+mod tests;
+
+/// The time of all tasks by what they did, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// The lives of all tasks within the recording. The other times add up to it.
+    pub alive_ns: i64,
+    /// Waits for locks.
+    pub locks_ns: i64,
+    /// Waits for what may be a lock.
+    pub undecided_ns: i64,
+    /// Idle waits.
+    pub idle_ns: i64,
+    /// From a failed try for a lock until the task got it.
+    pub polling_ns: i64,
+    /// Sleep outside of waits.
+    pub asleep_ns: i64,
+    /// Ready to run, without a CPU.
+    pub ready_ns: i64,
+    pub ran_ns: i64,
+    pub unknown_ns: i64,
+}
+
+/// The largest share of unknown time, in per cent, with which the rest says where the time went.
+const UNKNOWN_PERCENT: i64 = 10;
+
+/// The least share, in per cent, that is worth looking at.
+const LEAST_PERCENT: i64 = 1;
+
+impl Ledger {
+    /// Adds up the time of all tasks of a trace.
+    ///
+    /// # Errors
+    ///
+    /// The trace cannot be read.
+    pub fn of(input: &Input<'_>) -> Result<Self, AnalyzeError> {
+        let info = input.trace.info();
+        let names = &input.names;
+        let purpose = |lock, stack| names.purposes().of(lock, stack);
+        let covers_all = input.has_off_cpu()?;
+        let mut last_ns = info.clocks_end.monotonic_ns;
+        let mut book = Book::new(names.tasks(), input.selection.start_ns, covers_all);
+        source::for_each(input.trace, |event| {
+            last_ns = last_ns.max(event.ts_ns);
+            book.add(event, &purpose);
+            ControlFlow::Continue(())
+        })?;
+        Ok(book.close(last_ns))
+    }
+
+    /// Adds the time of the tasks of another trace.
+    pub fn merge(&mut self, other: Self) {
+        let sums = [
+            (&mut self.alive_ns, other.alive_ns),
+            (&mut self.locks_ns, other.locks_ns),
+            (&mut self.undecided_ns, other.undecided_ns),
+            (&mut self.idle_ns, other.idle_ns),
+            (&mut self.polling_ns, other.polling_ns),
+            (&mut self.asleep_ns, other.asleep_ns),
+            (&mut self.ready_ns, other.ready_ns),
+            (&mut self.ran_ns, other.ran_ns),
+            (&mut self.unknown_ns, other.unknown_ns),
+        ];
+        sums.into_iter().for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
+    }
+
+    /// Whether nearly all time is known, and hardly any is in waits that may be for locks.
+    pub fn is_closed(&self) -> bool {
+        let share = |ns: i64, percent: i64| ns.saturating_mul(100) < self.alive_ns.saturating_mul(percent);
+        share(self.unknown_ns, UNKNOWN_PERCENT)
+            && share(self.undecided_ns.saturating_add(self.polling_ns), LEAST_PERCENT)
+    }
+
+    /// Returns the parts that are at least one per cent, largest first: `ran 58 %, idle waits 40 %`.
+    pub fn shares(&self) -> String {
+        let mut parts = [
+            ("waits for locks", self.locks_ns),
+            ("undecided waits", self.undecided_ns),
+            ("idle waits", self.idle_ns),
+            ("polling with failed tries", self.polling_ns),
+            ("asleep elsewhere", self.asleep_ns),
+            ("ready without a CPU", self.ready_ns),
+            ("ran", self.ran_ns),
+            ("not seen", self.unknown_ns),
+        ];
+        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        let percent = |ns: i64| ns.saturating_mul(100) / self.alive_ns.max(1);
+        let shown = parts.iter().filter(|(_, ns)| percent(*ns) >= LEAST_PERCENT);
+        let words: Vec<String> = shown.map(|(what, ns)| format!("{what} {} %", percent(*ns))).collect();
+        words.join(", ")
+    }
+}
+
+/// The tasks of a ledger so far.
+struct Book {
+    covers_all: bool,
+    start_ns: i64,
+    tasks: FxHashMap<TaskId, TaskTime>,
+    sums: Ledger,
+}
+
+/// A task whose time is known up to `last_ns`.
+struct TaskTime {
+    last_ns: i64,
+    exit_ns: Option<i64>,
+    /// Open waits.
+    waits: Vec<(LockId, Purpose)>,
+    /// Locks that it tried to get.
+    tried: Vec<LockId>,
+}
+
+impl Book {
+    fn new(tasks: &[TaskRow], start_ns: i64, covers_all: bool) -> Self {
+        let time = |task: &TaskRow| {
+            let last_ns = task.start_ns.unwrap_or(start_ns).max(start_ns);
+            (task.id, TaskTime { last_ns, exit_ns: task.exit_ns, waits: Vec::new(), tried: Vec::new() })
+        };
+        Self { covers_all, start_ns, tasks: tasks.iter().map(time).collect(), sums: Ledger::default() }
+    }
+
+    fn add(&mut self, event: &Event, purpose: &impl Fn(LockId, Option<StackId>) -> Purpose) {
+        if event.kind == EventKind::Lost {
+            return self.lose(event.ts_ns);
+        }
+        let Some(id) = event.task else { return };
+        let new = || TaskTime { last_ns: self.start_ns, exit_ns: None, waits: Vec::new(), tried: Vec::new() };
+        let task = self.tasks.entry(id).or_insert_with(new);
+        let ns = event.ts_ns.saturating_sub(task.last_ns).max(0);
+        task.last_ns = task.last_ns.max(event.ts_ns);
+        let ended = event.lock.filter(|_| matches!(event.kind, EventKind::Acquire | EventKind::Abandon));
+        // A wait of which only the end and the length are known.
+        let unseen = ended.filter(|lock| !task.waits.iter().any(|(waits, _)| waits == lock));
+        let unseen_ns = event.wait_ns.filter(|_| unseen.is_some()).unwrap_or(0).clamp(0, ns);
+        task.stretch(ns - unseen_ns, event, self.covers_all, &mut self.sums);
+        if let Some(lock) = unseen.filter(|_| unseen_ns > 0) {
+            task.waits.push((lock, purpose(lock, event.stack)));
+            task.stretch(unseen_ns, event, self.covers_all, &mut self.sums);
+        }
+        match (event.kind, event.lock) {
+            (EventKind::Wait, Some(lock)) => task.waits.push((lock, purpose(lock, event.stack))),
+            (EventKind::TryFail, Some(lock)) => task.tried.push(lock),
+            (EventKind::Acquire | EventKind::Abandon, Some(lock)) => {
+                task.waits.retain(|(waits, _)| *waits != lock);
+                task.tried.retain(|tried| *tried != lock);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing that is open is known any more.
+    fn lose(&mut self, ts_ns: i64) {
+        for task in self.tasks.values_mut() {
+            let ns = ts_ns.saturating_sub(task.last_ns).max(0);
+            (task.last_ns, self.sums.unknown_ns) = (task.last_ns.max(ts_ns), self.sums.unknown_ns + ns);
+            task.waits.clear();
+            task.tried.clear();
+        }
+    }
+
+    fn close(mut self, end_ns: i64) -> Ledger {
+        for task in self.tasks.values() {
+            let ns = task.exit_ns.unwrap_or(end_ns).saturating_sub(task.last_ns).max(0);
+            let covers_all = self.covers_all && task.exit_ns.is_some();
+            task.stretch(ns, &Event::new(end_ns, EventKind::Init, 0), covers_all, &mut self.sums);
+        }
+        let Ledger {
+            locks_ns,
+            undecided_ns,
+            idle_ns,
+            polling_ns,
+            asleep_ns,
+            ready_ns,
+            ran_ns,
+            unknown_ns,
+            ..
+        } = self.sums;
+        let parts = [locks_ns, undecided_ns, idle_ns, polling_ns, asleep_ns, ready_ns, ran_ns, unknown_ns];
+        Ledger { alive_ns: parts.iter().sum(), ..self.sums }
+    }
+}
+
+impl TaskTime {
+    /// Adds `ns` that end with a row of the task.
+    fn stretch(&self, ns: i64, row: &Event, covers_all: bool, sums: &mut Ledger) {
+        let waits_for = |is: fn(Purpose) -> bool| self.waits.iter().any(|(_, purpose)| is(*purpose));
+        let off_ns = row.wait_ns.filter(|_| row.kind == EventKind::OffCpu).unwrap_or(0).clamp(0, ns);
+        if waits_for(|purpose| purpose == Purpose::Lock) {
+            sums.locks_ns += ns;
+        } else if waits_for(|purpose| purpose == Purpose::Undecided) {
+            sums.undecided_ns += ns;
+        } else if waits_for(Purpose::is_idle) {
+            sums.idle_ns += ns;
+        } else if !self.tried.is_empty() {
+            sums.polling_ns += ns;
+        } else {
+            let asleep_ns = match row.state {
+                Some(TaskState::Runnable) => 0,
+                _ => row.blocked_ns.unwrap_or(off_ns).clamp(0, off_ns),
+            };
+            sums.asleep_ns += asleep_ns;
+            sums.ready_ns += off_ns - asleep_ns;
+            let rest = if covers_all { &mut sums.ran_ns } else { &mut sums.unknown_ns };
+            *rest += ns - off_ns;
+        }
+    }
+}

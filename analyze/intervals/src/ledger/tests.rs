@@ -1,0 +1,72 @@
+//! Vectors of the ledger, and its identity on random histories.
+
+use proptest::{prelude::*, test_runner::Config};
+
+use super::Ledger;
+use crate::{
+    Filter,
+    engine::histories::history,
+    input::Input,
+    testing::{TestTrace, parts_of, trace},
+};
+
+fn ledger(test: &TestTrace) -> Ledger {
+    Ledger::of(&Input::open(&test.trace, 0, &Filter::default()).unwrap()).unwrap()
+}
+
+const LOCKS: &str = "source off_cpu covers=all\nlock c condvar\ntask A start=0 exit=100\n0 A init m\n";
+
+#[test]
+fn the_first_state_that_applies_counts() {
+    let text = format!(
+        "{LOCKS}10 A wait m\n30 A offcpu wait=15 state=interruptible\n40 A acquire m wait=30\n50 A release m\n50 A wait c\n65 A acquire c wait=15\n\
+         70 A try_fail m\n75 A try_fail m\n80 A acquire m\n95 A offcpu wait=10 blocked=4 state=interruptible"
+    );
+    let expected = Ledger {
+        alive_ns: 100,
+        locks_ns: 30,
+        idle_ns: 15,
+        polling_ns: 10,
+        asleep_ns: 4,
+        ready_ns: 6,
+        ran_ns: 35,
+        ..Ledger::default()
+    };
+    assert_eq!(ledger(&trace(&text)), expected);
+    assert!(!expected.is_closed(), "polling may be for a lock");
+    assert_eq!(
+        expected.shares(),
+        "ran 35 %, waits for locks 30 %, idle waits 15 %, polling with failed tries 10 %, ready without a CPU 6 %, asleep elsewhere 4 %"
+    );
+}
+
+#[test]
+fn without_all_off_cpu_times_what_is_in_no_wait_is_not_seen() {
+    let text =
+        format!("{LOCKS}10 A wait m\n12 A acquire m wait=2").replace("covers=all", "covers=contended_holds");
+    let found = ledger(&trace(&text));
+    assert_eq!((found.locks_ns, found.ran_ns, found.unknown_ns), (2, 0, 98));
+    assert!(!found.is_closed());
+}
+
+#[test]
+fn nothing_is_known_across_a_loss_and_after_the_last_row_of_a_task_that_did_not_end() {
+    let found = ledger(&trace(&format!("{LOCKS}10 A wait m\n60 - lost count=2")));
+    assert_eq!((found.locks_ns, found.ran_ns, found.unknown_ns), (0, 50, 50));
+    let found =
+        ledger(&trace(&format!("{LOCKS}50 A wait m\n60 A acquire m wait=10").replace("exit=100", "")));
+    assert_eq!((found.alive_ns, found.ran_ns, found.unknown_ns), (60, 50, 0));
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(10_000)) })]
+
+    #[test]
+    fn the_parts_are_the_lives_of_all_tasks(events in history()) {
+        prop_assume!(!events.is_empty());
+        let parts = parts_of(events);
+        let (first_ns, last_ns) = (parts.events[0].ts_ns, parts.events.iter().map(|event| event.ts_ns).max().unwrap());
+        let found = ledger(&parts.write_in_groups(7));
+        prop_assert_eq!(found.alive_ns, (last_ns - first_ns) * 4);
+    }
+}
