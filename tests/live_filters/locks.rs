@@ -54,7 +54,7 @@ fn all_calls_on_the_selected_mutex_are_recorded_and_returns_of_others_are_not() 
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    let (recorded, mutexes) = chosen(&["chosen"], &[]);
+    let (recorded, mutexes) = chosen(&["chosen"], &["--locks", "pthread"]);
     assert_eq!(addresses(&recorded), mutexes.iter().cloned().collect());
     assert_eq!(recorded.kinds(), BTreeSet::from([LockKind::PthreadMutex]));
     // Main and the worker.
