@@ -12,7 +12,7 @@ use std::{
     sync::mpsc,
 };
 
-use record::{Options, Stop, Target, test_overrides};
+use record::{Options, PthreadMethod, Stop, Target, test_overrides};
 
 #[path = "../../tests/support/conformance.rs"]
 mod conformance;
@@ -47,6 +47,7 @@ fn every_lock_has_the_expected_rows_with_a_probe_for_each_function() {
     let options = Options {
         output: output.clone(),
         target: Target::Processes(vec![program.id()]),
+        pthread_method: PthreadMethod::Uprobe,
         ..Options::default()
     };
     let (began, begun) = mpsc::channel();
