@@ -173,7 +173,7 @@ impl Seen {
                 payers.iter_mut().take_while(|(hold, _)| hold.is_none()).for_each(|(_, free)| *free = false);
             }
             let who = |(hold, free): &(Option<Hold>, bool)| {
-                (hold.map(|hold| (hold.task, hold.start_ns, hold.stack)), *free)
+                (hold.map(|hold| (hold.task, hold.start_ns, hold.stack, hold.mode)), *free)
             };
             let runs: Vec<&[(Option<Hold>, bool)]> = payers.chunk_by(|a, b| who(a) == who(b)).collect();
             let (mut free_ns, mut gap_ns) = (0, 0);
