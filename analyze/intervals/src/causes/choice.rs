@@ -66,7 +66,7 @@ pub fn of_all_waits<R: Sink>(input: &Input<'_>, receiver: R) -> Result<(R, PassS
     Ok((finished.receiver, finished.stats))
 }
 
-/// Follows all rows of a trace. The outcome is that of the selected locks.
+/// Follows all rows of a trace. The outcome has the waits for the selected locks.
 fn read<'a, R: Sink>(
     input: &'a Input<'_>,
     receiver: R,

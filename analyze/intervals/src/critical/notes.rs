@@ -59,7 +59,7 @@ pub(super) struct Note {
     /// The time, which is not known of another task's change.
     pub(super) ns: i64,
     pub(super) content: Content,
-    /// What happened to the holds of the task here.
+    /// The change of the task's holds at this row.
     pub(super) change: Change,
 }
 
@@ -142,7 +142,7 @@ const KIND_BITS: u32 = 3;
 const KIND: u64 = (1 << KIND_BITS) - 1;
 
 const STATES: [State; 4] = [State::Asleep, State::Preempted, State::Uninterruptible, State::Stopped];
-/// Kinds of links, and behind them those of off-CPU times.
+/// Kinds of links first, then kinds of off-CPU times.
 const LINKS: [LinkKind; 4] = [LinkKind::Handoff, LinkKind::WakeUp, LinkKind::Waiting, LinkKind::Ready];
 
 impl Notes {

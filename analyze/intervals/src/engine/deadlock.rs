@@ -104,7 +104,7 @@ pub struct Deadlock {
     pub behind: usize,
 }
 
-/// What tasks that are stuck have in common.
+/// Why tasks are stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadlockKind {
     /// They take locks in different orders.
@@ -216,7 +216,7 @@ impl OpenLocks {
             holds.entry(hold.lock).or_default().push(hold);
         }
         let mut edges = Edges::new();
-        // Of several waits and holds that make an edge, that of the smallest lock is reported, however many readers there were.
+        // Several waits and holds may make one edge. The edge of the smallest lock is reported, whatever the number of readers.
         let mut waits: Vec<&OpenWait> = self.waits.iter().collect();
         waits.sort_by_key(|wait| wait.lock);
         for wait in waits {

@@ -28,7 +28,7 @@ pub struct Engine {
     free: Vec<u32>,
     last_loss_ns: Option<i64>,
     counts: Counts,
-    /// What is known of the ends of threads and of signals.
+    /// The ends of threads and the signals of condition variables that were seen.
     history: History,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! 1. a function of the stack that has one purpose, by the table in `rules`;
 //! 2. of semaphores, the tasks that give them back: a lock is given back by the task that took it;
-//! 3. the roles of the tasks that wait and wake ([`roles`](crate::roles));
+//! 3. the roles of the tasks that wait and wake (`roles`);
 //! 4. a function of the stack that serves others, and the kind of the object.
 
 use std::ops::ControlFlow;
@@ -42,7 +42,7 @@ enum OfLock {
     Always(Purpose),
     /// The stack and behaviour decide.
     Decided {
-        /// What behaviour says.
+        /// The verdict of the tasks' behaviour.
         behaviour: Behaviour,
         /// The purpose if nothing else is known.
         kind: Purpose,
@@ -51,7 +51,7 @@ enum OfLock {
     },
 }
 
-/// What the behaviour of tasks says of the waits for an object.
+/// The purpose of the waits for an object, as the behaviour of its tasks shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Behaviour {
     #[default]

@@ -62,7 +62,7 @@ struct Semaphore {
     is_named: bool,
 }
 
-/// What behaviour says of the locks that it was observed of, by lock id, and of sites.
+/// The verdicts of behaviour: of locks by their id, and of sites.
 pub(super) struct Decided {
     locks: Vec<(LockId, Behaviour, Vec<Option<StackId>>)>,
     sites: FxHashMap<u32, Purpose>,
