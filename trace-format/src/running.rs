@@ -15,7 +15,7 @@ use crate::{
     recover::{Intact, complete},
 };
 
-/// The [`RunInfo::stop_reason`] of a trace that is being recorded.
+/// The [`RunInfo::stop_reason`](crate::RunInfo::stop_reason) of a trace that is being recorded.
 pub const RUNNING: &str = "the recording is still running";
 
 /// Opens a trace, also one that is being recorded.
