@@ -17,11 +17,27 @@ pub(crate) struct ProcessImage {
     pub new_program: bool,
     /// The time at which it asked to be recorded, CLOCK_MONOTONIC in ns.
     pub ts_ns: u64,
+    /// How far its CLOCK_MONOTONIC is ahead of the machine's.
+    pub clock_ahead_ns: i64,
+    /// The same of the clock that its records have.
+    pub ticks_ahead: u64,
     /// Its facts from `/proc` at that time.
     pub known: Option<Known>,
     /// The costs that the process may cause.
     #[serde(skip, default = "Account::unlimited")]
     pub account: Account,
+}
+
+impl ProcessImage {
+    /// Returns a time of the process on the clock of the trace; 0 stands for an unknown time.
+    pub(crate) fn time_ns(&self, own_ns: u64) -> u64 {
+        if own_ns == 0 { 0 } else { shifted(own_ns, self.clock_ahead_ns) }
+    }
+}
+
+/// Returns a time of a process whose clock is ahead, on the clock of the trace.
+pub(super) fn shifted(own_ns: u64, ahead_ns: i64) -> u64 {
+    own_ns.saturating_add_signed(ahead_ns.saturating_neg())
 }
 
 /// A thread while it has its slot.

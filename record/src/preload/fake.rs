@@ -86,7 +86,16 @@ pub(super) fn ask_over(socket: &OwnedFd, hello: &Hello) -> io::Result<Region> {
 /// The image of a process without facts and limits.
 pub(crate) fn image() -> ProcessImage {
     let account = Account::unlimited();
-    ProcessImage { id: 0, pid: 0, new_program: false, ts_ns: 0, known: None, account }
+    ProcessImage {
+        id: 0,
+        pid: 0,
+        new_program: false,
+        ts_ns: 0,
+        clock_ahead_ns: 0,
+        ticks_ahead: 0,
+        known: None,
+        account,
+    }
 }
 
 /// The hello that this process would send.

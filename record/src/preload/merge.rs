@@ -44,6 +44,8 @@ struct Stream {
     /// Time of the next step, or of the last one if there is no next one.
     last_ns: u64,
     busy: bool,
+    /// How far the ticks of its records are ahead.
+    ticks_ahead: u64,
     /// Lost records that were reported between the others.
     reported_lost: u64,
     /// Those of them that came while another record of the thread was being written.
@@ -168,7 +170,10 @@ impl Merger {
             }
             let stream = &mut streams[index];
             match &chunk {
-                Chunk::Start(session) => stream.image = Some(Arc::clone(&session.image)),
+                Chunk::Start(session) => {
+                    stream.ticks_ahead = session.image.ticks_ahead;
+                    stream.image = Some(Arc::clone(&session.image));
+                }
                 Chunk::Units(units) => {
                     let image = stream.image.as_ref();
                     if let Some(image) = image.filter(|image| image.account.has_ended()) {
@@ -378,8 +383,9 @@ impl State {
     /// The next step of a stream is this record; its time becomes `last_ns`.
     #[inline]
     fn advance(&mut self, stream: &mut Stream, record: Record) {
+        let ticks = record.time().wrapping_sub(stream.ticks_ahead);
         // The times of a thread never decrease, whatever is in its memory.
-        stream.last_ns = stream.last_ns.max(self.timeline.ns(record.time()));
+        stream.last_ns = stream.last_ns.max(self.timeline.ns(ticks));
     }
 
     /// Counts lost records. A process may claim any number of them.

@@ -261,7 +261,7 @@ impl Preload {
 
     /// Returns a sentence for each way in which processes broke the rules, for the trace.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let DrainQueue { foreign, clockless, refused, ledger, .. } = &*self.queue;
+        let DrainQueue { foreign, clockless, unknown_clocks, refused, ledger, .. } = &*self.queue;
         let counted = [
             (
                 foreign,
@@ -270,6 +270,10 @@ impl Preload {
             (
                 clockless,
                 "processes cannot read the clock any more (seccomp, PR_SET_TSC): their later calls are counted as lost",
+            ),
+            (
+                unknown_clocks,
+                "processes are not recorded: they made a time namespace for their children, so the offset of their own clock is not known",
             ),
             (refused, "requests without the recording's secret were refused"),
         ];

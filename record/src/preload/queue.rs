@@ -56,6 +56,8 @@ pub(crate) struct DrainQueue {
     pub(super) joined_programs: AtomicU64,
     /// Connections that could not be accepted, because klock had too many files open.
     pub(super) not_accepted: AtomicU64,
+    /// Processes whose time namespace is not known.
+    pub(super) unknown_clocks: AtomicU64,
     /// Requests without the secret.
     pub(super) refused: AtomicU64,
     /// Threads that claimed the id of another process's thread.

@@ -22,10 +22,10 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::{Shutdown, shutdown},
 };
-use trace_format::preload::{Hello, reason};
+use trace_format::preload::{Hello, clock, reason};
 
 use super::{
-    batch::ProcessImage,
+    batch::{ProcessImage, shifted},
     budget::{Item, Owner},
     queue::{DrainQueue, NewProcess, count},
     random::{Secret, random},
@@ -33,7 +33,11 @@ use super::{
 };
 use crate::{
     names::symbols::MappingReader,
-    system::{clocks::monotonic_ns, priority::raise_priority, procfs},
+    system::{
+        clocks::{TimeOffsets, monotonic_ns},
+        priority::raise_priority,
+        procfs,
+    },
 };
 
 mod half_open;
@@ -208,11 +212,16 @@ impl Desk<'_> {
             let _ = self.queue.ledger.account(uid, owner).charge(charge);
             return Ok(());
         }
+        let Some(TimeOffsets { monotonic_ns: clock_ahead_ns, .. }) = TimeOffsets::of(&pid.to_string()) else {
+            count(&self.queue.unknown_clocks, 1);
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let account = self.queue.ledger.open(uid, owner);
         let account = account.ok_or(io::ErrorKind::QuotaExceeded)?;
         let now_ns = monotonic_ns() as u64;
         // It is waiting, so it asked before now, and not long ago.
-        let ts_ns = hello.ts_ns.clamp(now_ns.saturating_sub(MAX_REQUEST_AGE_NS), now_ns);
+        let ts_ns = shifted(hello.ts_ns, clock_ahead_ns);
+        let ts_ns = ts_ns.clamp(now_ns.saturating_sub(MAX_REQUEST_AGE_NS), now_ns);
         let mappings = self.mappings.read_now(pid, ts_ns as i64);
         // If it has exited, what was read may be about another process.
         let config = self.config.limited(hello.max_bytes);
@@ -224,7 +233,12 @@ impl Desk<'_> {
         let (region, descriptor) = region.inspect_err(|_| account.close())?;
         let new_program = hello.reason == reason::EXEC;
         count(&self.queue.joined_programs, new_program.into());
-        let image = Arc::new(ProcessImage { id: self.count, pid, new_program, ts_ns, known, account });
+        // Time namespaces do not change the time-stamp counter.
+        let ticks_ahead =
+            if self.config.clock == clock::MONOTONIC { clock_ahead_ns.cast_unsigned() } else { 0 };
+        let id = self.count;
+        let image = ProcessImage { id, pid, new_program, ts_ns, clock_ahead_ns, ticks_ahead, known, account };
+        let image = Arc::new(image);
         self.count += 1;
         let same_ids = hello.pid == pid;
         // It must be drained before it can record.

@@ -1,13 +1,16 @@
-//! The machine's clocks, in nanoseconds.
+//! The machine's clocks, in nanoseconds, whatever time namespace klock or a recorded process is in.
+//!
+//! A time namespace adds an offset to CLOCK_MONOTONIC and CLOCK_BOOTTIME of its processes (time_namespaces(7)). The kernel's own records,
+//! and so the trace, have the times of the machine, without an offset.
 
-use std::time::Duration;
+use std::{fs, sync::LazyLock, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use trace_format::run_info::Clocks;
 
 /// Returns CLOCK_MONOTONIC, the clock of every time in a trace.
 pub(crate) fn monotonic_ns() -> i64 {
-    read(ClockId::Monotonic)
+    read(ClockId::Monotonic) - OWN.monotonic_ns
 }
 
 /// Returns all clocks that a trace records.
@@ -15,7 +18,7 @@ pub fn clocks_now() -> Clocks {
     Clocks {
         monotonic_ns: monotonic_ns(),
         realtime_ns: read(ClockId::Realtime),
-        boottime_ns: read(ClockId::Boottime),
+        boottime_ns: read(ClockId::Boottime) - OWN.boottime_ns,
     }
 }
 
@@ -26,5 +29,79 @@ pub(crate) fn thread_time() -> Duration {
 
 fn read(clock: ClockId) -> i64 {
     let time = clock_gettime(clock);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
+    time.tv_sec * NS_PER_SECOND + time.tv_nsec
+}
+
+const NS_PER_SECOND: i64 = 1_000_000_000;
+/// The initial time namespace, which has no offsets (`PROC_TIME_INIT_INO` of include/linux/proc_ns.h).
+const INITIAL: &str = "time:[4026531834]";
+
+/// The offsets of the time namespace of klock. A process does not leave its time namespace.
+static OWN: LazyLock<TimeOffsets> = LazyLock::new(|| TimeOffsets::of("self").unwrap_or_default());
+
+/// The times that a time namespace adds to the machine's clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimeOffsets {
+    pub(crate) monotonic_ns: i64,
+    pub(crate) boottime_ns: i64,
+}
+
+impl TimeOffsets {
+    /// Returns the offsets of klock's own clocks.
+    pub(crate) fn own() -> Self {
+        *OWN
+    }
+
+    /// Returns the offsets of a process in `/proc`; `None` if they cannot be known.
+    pub(crate) fn of(process: &str) -> Option<Self> {
+        let namespace = |name: &str| fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
+        let (own, of_children) = (namespace("time"), namespace("time_for_children"));
+        if own.as_ref().is_some_and(|own| own.as_os_str() == INITIAL) {
+            return Some(Self::default());
+        }
+        // The file has the offsets of the process's children: without a fork or an exec, it is not in their namespace itself.
+        if own != of_children {
+            return None;
+        }
+        match fs::read_to_string(format!("/proc/{process}/timens_offsets")) {
+            Ok(text) => Self::parse(&text),
+            // The kernel has no time namespaces.
+            Err(_) => Some(Self::default()),
+        }
+    }
+
+    /// Parses `timens_offsets`: a line for each clock, with its name, seconds and nanoseconds.
+    fn parse(text: &str) -> Option<Self> {
+        let of = |clock: &str| {
+            let mut words = text.lines().find_map(|line| line.strip_prefix(clock))?.split_ascii_whitespace();
+            let mut number = || words.next()?.parse::<i64>().ok();
+            number()?.checked_mul(NS_PER_SECOND)?.checked_add(number()?)
+        };
+        Some(Self { monotonic_ns: of("monotonic")?, boottime_ns: of("boottime")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_has_seconds_of_both_signs_and_nanoseconds_forwards() {
+        let text = "monotonic        -2 500000000\nboottime      86400         7\n";
+        let offsets = TimeOffsets { monotonic_ns: -1_500_000_000, boottime_ns: 86_400_000_000_007 };
+        assert_eq!(TimeOffsets::parse(text), Some(offsets));
+        for bad in [
+            "",
+            "monotonic 1 2",
+            "monotonic 1\nboottime 1 2",
+            "monotonic 9223372036854775807 0\nboottime 0 0",
+        ] {
+            assert_eq!(TimeOffsets::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_process_without_a_time_namespace_of_its_own_has_the_offsets_of_klock() {
+        assert_eq!(TimeOffsets::of(&std::process::id().to_string()), Some(TimeOffsets::own()));
+    }
 }

@@ -14,7 +14,10 @@ use std::{
 
 use trace_format::{Syscall, run_info::Host};
 
-use crate::{compose::tasks::Known, system::clocks};
+use crate::{
+    compose::tasks::Known,
+    system::clocks::{self, TimeOffsets},
+};
 
 pub(crate) fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
     let all;
@@ -191,7 +194,8 @@ impl BootClock {
         let ticks = rustix::param::clock_ticks_per_second().max(1);
         Self {
             ns_per_tick: (1_000_000_000 / ticks) as i64,
-            suspended_ns: clocks.boottime_ns - clocks.monotonic_ns,
+            // `/proc` has the times of the time namespace of its reader.
+            suspended_ns: clocks.boottime_ns + TimeOffsets::own().boottime_ns - clocks.monotonic_ns,
         }
     }
 }

@@ -178,7 +178,7 @@ impl Round<'_> {
                 continue;
             }
             // The thread may have ended after this round began. A time in the future is not its own.
-            let exit_ns = facts.exit_ns.min(monotonic_ns() as u64);
+            let exit_ns = new.image.time_ns(facts.exit_ns).min(monotonic_ns() as u64);
             let exit = ThreadExit { exit_ns, comm: facts.comm, lost: facts.lost, nested: facts.nested };
             if slot.session.is_some_and(|session| session.count != facts.session) {
                 // The slot was taken again before it was freed.
@@ -219,7 +219,7 @@ impl Round<'_> {
             is_seen,
             own_tid: facts.tid,
             // No session starts later than now, whatever is in the memory.
-            start_ns: facts.start_ns.min(self.now_ns),
+            start_ns: process.image.time_ns(facts.start_ns).min(self.now_ns),
             comm: facts.comm,
         };
         self.batch.chunks.push((number, Chunk::Start(session)));

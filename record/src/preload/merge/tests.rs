@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use proptest::prelude::*;
-use trace_format::preload::{api, clock};
+use trace_format::preload::{LOW_MASK, api, clock};
 
 use super::{
     super::{
@@ -95,6 +95,30 @@ fn records_of_two_threads_are_emitted_in_the_order_of_time() {
     ));
     assert_eq!(emitted(&mut merger, u64::MAX), [10, 20, 25, 30, 50, 60]);
     assert_eq!((merger.pending(), merger.stats().delivered), (0, 6));
+}
+
+#[test]
+fn the_clock_of_a_process_in_a_time_namespace_is_shifted_by_its_offset() {
+    const BACK: i64 = -1_000_000;
+    let of = |ahead_ns: i64, ticks_ahead: u64| {
+        let image = ProcessImage { pid: 5, clock_ahead_ns: ahead_ns, ticks_ahead, ..fake::image() };
+        assert_eq!((image.time_ns(2_000_000), image.time_ns(0)), ((2_000_000 - ahead_ns) as u64, 0));
+        let image = Arc::new(image);
+        Chunk::Start(ThreadSession { image, tid: 5, is_seen: true, own_tid: 5, start_ns: 0, comm: [0; 16] })
+    };
+    let at = |ticks: i64, ns: u64| Chunk::Units(vec![acquired(ticks as u64 & LOW_MASK, ns)]);
+    let mut merger = merger();
+    let chunks = vec![
+        (0, of(7_000, 7_000)),
+        (0, at(7_010, 10)),
+        (1, of(BACK, BACK as u64)),
+        (1, at(20 + BACK, 20)),
+        // The clock of the records is the time-stamp counter, which no namespace changes.
+        (2, of(7_000, 0)),
+        (2, at(30, 30)),
+    ];
+    merger.add_batch(batch(100, chunks, &[]));
+    assert_eq!(emitted(&mut merger, u64::MAX), [10, 20, 30]);
 }
 
 #[test]
