@@ -25,6 +25,13 @@ impl Batch {
         Self { lock, ..self }
     }
 
+    /// Replaces the locks of the events by what `of` returns for their rows.
+    #[must_use]
+    pub fn with_locks(self, of: impl Fn(&BatchRow<'_>) -> Option<LockId>) -> Self {
+        let ids = (0..self.len()).map(|index| of(&self.row(index)).map(|lock| lock.0)).collect();
+        Self { lock: self.lock.is_some().then_some(ids), ..self }
+    }
+
     /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.kind.len()

@@ -14,6 +14,7 @@ mod lock_functions;
 mod numbered;
 mod point;
 pub mod purposes;
+mod split_locks;
 
 pub use frames::shown_frames;
 use numbered::Numbered;
@@ -21,6 +22,8 @@ pub use point::Point;
 use point::{Points, chains};
 pub use point::{UNKNOWN, function, shorten};
 use purposes::Purposes;
+pub(super) use split_locks::JoinedEvents;
+use split_locks::SplitLocks;
 
 /// The side tables of a trace, for lookups by id. Keeps only the acquisition sites of stacks.
 #[derive(Clone, Debug)]
@@ -39,6 +42,7 @@ pub struct Names {
     /// The functions of stacks from the acquisition site outwards; empty until `read_chains`.
     chains: Numbered<Vec<String>>,
     purposes: Arc<Purposes>,
+    split: Arc<SplitLocks>,
     host: Option<String>,
 }
 
@@ -54,15 +58,19 @@ pub struct Class {
 impl Names {
     /// Reads the side tables of `trace`.
     pub(super) fn read(trace: &Trace) -> Result<Self, FormatError> {
-        let (locks, stacks) = (trace.locks()?, trace.stacks()?);
+        let (mut locks, stacks) = (trace.locks()?, trace.stacks()?);
         let points = Points::of(&stacks);
-        let mut purposes = Purposes::new(&locks, &stacks, points.sites.by_stack(false));
+        let sites = points.sites.by_stack(false);
+        let mut purposes = Purposes::new(&locks, &stacks, sites.clone());
         drop(stacks);
         let functions = points.functions();
-        purposes.observe(trace, |site| functions.get(site as usize).copied().unwrap_or(0));
+        let exclusive = purposes.observe(trace, |site| functions.get(site as usize).copied().unwrap_or(0));
+        let label = |site| points.sites.known_value(site).label();
+        let split = Arc::new(SplitLocks::find(exclusive, (&sites, label), &mut locks));
+        purposes.add_split(&locks);
         let purposes = Arc::new(purposes);
         let host = Some(trace.info().host.name.clone()).filter(|host| !host.is_empty());
-        Ok(Self { host, purposes, ..Self::new(locks, trace.tasks()?, points) })
+        Ok(Self { host, purposes, split, ..Self::new(locks, trace.tasks()?, points) })
     }
 
     /// Returns the names of locks and sites of a recording that goes on. Stacks are in the order of their ids.
@@ -79,6 +87,7 @@ impl Names {
             cgroups: Numbered::new(tasks.iter().map(|task| task.cgroup.clone())),
             chains: Numbered::default(),
             purposes: Arc::default(),
+            split: Arc::default(),
             host: None,
             locks,
             tasks,
@@ -189,6 +198,11 @@ impl Names {
 
     pub fn is_kernel(&self, lock: LockId) -> bool {
         usize::try_from(lock.0).ok().and_then(|at| self.kernel.get(at)).copied().unwrap_or(false)
+    }
+
+    /// Returns the locks whose waiters each wait for an object of their own.
+    pub(super) const fn split_locks(&self) -> &Arc<SplitLocks> {
+        &self.split
     }
 
     /// Returns the purposes of waits.

@@ -23,7 +23,7 @@ use crate::{
         deadlock::{Deadlock, OpenLocks},
     },
     input::filter::Filter,
-    input::names::Names,
+    input::names::{JoinedEvents, Names},
     input::selection::Selection,
     input::source::{self, EventSource},
     items::{Columns, Sink},
@@ -85,7 +85,7 @@ pub struct Input<'a> {
     pub selection: Selection,
     /// The name of the trace among several: its host, file name or path.
     pub label: String,
-    pub(super) events: &'a dyn EventSource,
+    pub(super) events: JoinedEvents<'a>,
 }
 
 impl<'a> Input<'a> {
@@ -97,6 +97,7 @@ impl<'a> Input<'a> {
         filter: &Filter,
     ) -> Result<Self, AnalyzeError> {
         let selection = Selection::of(trace, &names, filter)?;
+        let events = JoinedEvents::new(events, Arc::clone(names.split_locks()));
         Ok(Self { trace, names, selection, label: String::new(), events })
     }
 
@@ -121,7 +122,7 @@ impl<'a> Input<'a> {
         mut each: impl FnMut(&Event) -> ControlFlow<()>,
     ) -> Result<ReadOutcome, AnalyzeError> {
         let (mut stats, selection) = (ReadStats::default(), &self.selection);
-        source::for_each(self.events, |event| {
+        source::for_each(&self.events, |event| {
             stats.cut_short = selection.window.ends_by(event.ts_ns);
             if stats.cut_short {
                 return ControlFlow::Break(());
@@ -160,8 +161,8 @@ impl<'a> Input<'a> {
         columns: Columns,
         mut each: impl FnMut(&Batch, usize) -> ControlFlow<()>,
     ) -> Result<ReadStats, AnalyzeError> {
-        let (mut stats, mut losses) = (ReadStats::default(), Losses::new(self.events));
-        source::batches(self.events, columns.names(), |group, batch| {
+        let (mut stats, mut losses) = (ReadStats::default(), Losses::new(&self.events));
+        source::batches(&self.events, columns.names(), |group, batch| {
             if stats.cut_short {
                 return Ok(each(batch, 0));
             }
@@ -187,13 +188,13 @@ impl<'a> Input<'a> {
         groups: impl Iterator<Item = usize> + Send,
         each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
     ) -> Result<(), AnalyzeError> {
-        Ok(source::row_groups(self.events, groups, each)?)
+        Ok(source::row_groups(&self.events, groups, each)?)
     }
 
     /// Returns the latest time of any event, selected or not.
     pub fn last_event_ns(&self) -> Result<i64, AnalyzeError> {
         let mut last_ns = i64::MIN;
-        source::batches(self.events, &[], |_, batch| {
+        source::batches(&self.events, &[], |_, batch| {
             last_ns = batch.times().iter().copied().fold(last_ns, i64::max);
             Ok(ControlFlow::Continue(()))
         })?;
@@ -294,7 +295,7 @@ impl<'a> Input<'a> {
                 let (senders, receivers): (Vec<_>, Vec<_>) =
                     (0..readers).map(|_| mpsc::sync_channel(AHEAD)).unzip();
                 chunks.iter_mut().zip(receivers).for_each(|(to, from)| to.by_decoder.push(from));
-                let decoder = Decoder { events: self.events, selection, columns: columns.names() };
+                let decoder = Decoder { events: &self.events, selection, columns: columns.names() };
                 let failure = &failure;
                 scope.spawn(move || decoder.run((first..groups).step_by(decoders), &senders, failure));
             }

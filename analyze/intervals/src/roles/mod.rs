@@ -86,6 +86,11 @@ pub(crate) struct Context {
 }
 
 impl Evidence {
+    /// Whether there are enough waits, and those who wait end half of the waits of each other or more.
+    pub(crate) const fn is_mutual(&self) -> bool {
+        self.waits >= MIN_WAITS && self.both * 2 >= self.waits
+    }
+
     /// Decides.
     pub(crate) fn role(&self, context: Context) -> Role {
         let at_least = |part: u64, percent: u64, of: u64| part * 100 >= of * percent;

@@ -18,6 +18,7 @@ mod rules;
 
 pub use rules::Purpose;
 
+use super::split_locks::SiteWaits;
 use crate::input::source;
 use observed::Observed;
 use rules::{Weight, rule};
@@ -29,8 +30,8 @@ pub struct Purposes {
     by_stack: Vec<Option<(Purpose, Weight)>>,
     /// By lock id.
     by_lock: Vec<OfLock>,
-    /// By acquisition site, for objects that have one waiter each: what behaviour says.
-    by_site: FxHashMap<u32, Purpose>,
+    /// By acquisition site and kind, for objects that have one waiter each: what behaviour says.
+    by_site: FxHashMap<(u32, Purpose), Purpose>,
     /// By stack id: the acquisition site.
     sites: Vec<u32>,
 }
@@ -89,10 +90,10 @@ impl Purposes {
     }
 
     /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has such locks. `functions` returns
-    /// the number of the function of a site, or 0.
-    pub(super) fn observe(&mut self, trace: &Trace, functions: impl Fn(u32) -> u32) {
+    /// the number of the function of a site, or 0. Returns the sites at which tasks exclude each other.
+    pub(super) fn observe(&mut self, trace: &Trace, functions: impl Fn(u32) -> u32) -> Vec<(u32, SiteWaits)> {
         if self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_))) {
-            return;
+            return Vec::new();
         }
         let mut observed = Observed::new(self, functions);
         let columns = ["lock_id", "task_id", "stack_id", "peer_task_id", "peer_stack_id"];
@@ -101,7 +102,12 @@ impl Purposes {
             observed.add(batch);
             Ok(ControlFlow::Continue(()))
         });
-        observed.decide(trace.info().clocks_end.monotonic_ns).apply(self);
+        observed.decide(trace.info().clocks_end.monotonic_ns).apply(self)
+    }
+
+    /// Adds split locks: all waits for them are for a lock. `locks` are those of the trace and these.
+    pub(super) fn add_split(&mut self, locks: &[LockRow]) {
+        self.by_lock.resize(locks.len(), OfLock::Always(Purpose::Lock));
     }
 
     fn by_stack(&self, stack: Option<StackId>) -> Option<(Purpose, Weight)> {
@@ -140,7 +146,7 @@ impl Purposes {
         let observed = match behaviour {
             Behaviour::Unknown => None,
             Behaviour::Purpose(purpose) => Some(purpose),
-            Behaviour::OfSite => self.by_site.get(&self.site(stack)).copied(),
+            Behaviour::OfSite => self.by_site.get(&(self.site(stack), kind)).copied(),
         };
         let served = by_stack.map(|(purpose, _)| purpose);
         // The function in which a task waits says more than the kind, but a semaphore in a function of locks may be a signal.

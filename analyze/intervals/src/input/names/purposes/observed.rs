@@ -4,16 +4,22 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId};
 
 use super::{Behaviour, OfLock, Purpose, Purposes};
-use crate::roles::{Context, Group, Role};
+use crate::{
+    input::names::split_locks::SiteWaits,
+    roles::{Context, Group, Role},
+};
 
-/// The rows of the waits whose purpose is not known from their stack.
+/// The rows of waits. Those whose purpose is known from their stack say nothing of their object, only of their site.
 pub(super) struct Observed<'a, F> {
     purposes: &'a Purposes,
     /// Returns the number of the function of a site.
     functions: F,
     objects: FxHashMap<LockId, Box<Object>>,
-    sites: FxHashMap<u32, Site>,
+    sites: Sites,
 }
+
+/// By acquisition site and kind of object.
+type Sites = FxHashMap<(u32, Purpose), Site>;
 
 /// The waits for an object.
 #[derive(Default)]
@@ -32,15 +38,20 @@ struct Object {
 #[derive(Clone, Copy)]
 struct Open {
     task: TaskId,
-    site: u32,
+    site: (u32, Purpose),
     begin_ns: i64,
+    /// Whether its purpose is known from its stack.
+    is_named: bool,
 }
 
-/// The waits at a site, for all objects.
+/// The waits at a site, for all objects of a kind.
 #[derive(Default)]
 struct Site {
     group: Group,
-    code: Code,
+    /// Waits that may be for locks.
+    waits: SiteWaits,
+    /// Whether the stack of a wait does not say what it is for.
+    has_unnamed: bool,
 }
 
 /// The functions in which tasks wait, and those in which they wake.
@@ -65,7 +76,9 @@ struct Semaphore {
 /// The verdicts of behaviour: of locks by their id, and of sites.
 pub(super) struct Decided {
     locks: Vec<(LockId, Behaviour, Vec<Option<StackId>>)>,
-    sites: FxHashMap<u32, Purpose>,
+    sites: FxHashMap<(u32, Purpose), Purpose>,
+    /// The sites at which tasks exclude each other, with their waits.
+    exclusive: Vec<(u32, SiteWaits)>,
 }
 
 /// The number of a function that is not known.
@@ -110,14 +123,25 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                 object.stacks.insert(row.stack());
                 let named = purposes.by_stack(row.stack());
                 object.semaphore.is_named |= named.is_some_and(|(purpose, _)| purpose == Purpose::Lock);
-                if purposes.decided_by_stack(row.stack()).is_none() {
-                    let number = purposes.site(row.stack());
-                    object.begin(task, (number, functions(number)), row.ts_ns(), sites);
+                let (number, named) = (purposes.site(row.stack()), purposes.decided_by_stack(row.stack()));
+                let site = sites.entry((number, kind)).or_default();
+                site.has_unnamed |= named.is_none();
+                if named.is_none_or(|purpose| purpose == Purpose::Lock) {
+                    site.waits.wait(lock, task);
                 }
+                let (begin_ns, is_named) = (row.ts_ns(), named.is_some());
+                site.group.begin(task, begin_ns);
+                object.begin(Open { task, site: (number, kind), begin_ns, is_named }, functions(number));
             }
             EventKind::Wake => {
                 object.semaphore.given_back(task);
-                object.wake(task, functions(purposes.site(row.stack())), row.ts_ns(), sites);
+                let number = purposes.site(row.stack());
+                for open in &object.open {
+                    let site = sites.entry(open.site).or_default();
+                    site.group.wake(task);
+                    site.waits.wake(lock, number);
+                }
+                object.wake(task, functions(number), row.ts_ns());
             }
             EventKind::Acquire => {
                 object.semaphore.taken(task);
@@ -140,11 +164,17 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
 
     /// Decides at the end of the trace.
     pub(super) fn decide(self, end_ns: i64) -> Decided {
-        let of_site = |(number, site): (u32, Site)| {
-            let context = Context { one_waiter_each: true, wakes_elsewhere: site.code.wakes_elsewhere() };
-            Some((number, purpose(site.group.evidence(end_ns).role(context))?))
-        };
-        let sites = self.sites.into_iter().filter_map(of_site).collect();
+        let (mut sites, mut exclusive) = (FxHashMap::default(), Vec::new());
+        let mut of_sites: Vec<((u32, Purpose), Site)> = self.sites.into_iter().collect();
+        of_sites.sort_unstable_by_key(|((site, kind), _)| (*site, *kind as usize));
+        for (site, Site { group, waits, has_unnamed }) in of_sites {
+            let evidence = group.evidence(end_ns);
+            let role = evidence.role(Context { one_waiter_each: true, wakes_elsewhere: false });
+            sites.extend(purpose(role).map(|purpose| (site, purpose)));
+            if site.0 != UNKNOWN && (role == Role::Lock || !has_unnamed && evidence.is_mutual()) {
+                exclusive.push((site.0, waits));
+            }
+        }
         let of_object = |(lock, object): (LockId, Box<Object>)| {
             let Object { group, code, waiters, stacks, semaphore, .. } = *object;
             let context = Context { one_waiter_each: false, wakes_elsewhere: code.wakes_elsewhere() };
@@ -160,53 +190,43 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
             };
             (lock, behaviour, stacks.into_iter().collect())
         };
-        Decided { locks: self.objects.into_iter().map(of_object).collect(), sites }
+        Decided { locks: self.objects.into_iter().map(of_object).collect(), sites, exclusive }
     }
 }
 
 impl Object {
-    fn begin(
-        &mut self,
-        task: TaskId,
-        (site, function): (u32, u32),
-        begin_ns: i64,
-        sites: &mut FxHashMap<u32, Site>,
-    ) {
-        self.waiters.insert(task);
-        self.open.push(Open { task, site, begin_ns });
-        let site = sites.entry(site).or_default();
-        self.group.begin(task, begin_ns);
-        site.group.begin(task, begin_ns);
-        self.code.waits.insert(function);
-        site.code.waits.insert(function);
+    fn begin(&mut self, open: Open, function: u32) {
+        if !open.is_named {
+            self.waiters.insert(open.task);
+            self.group.begin(open.task, open.begin_ns);
+            self.code.waits.insert(function);
+        }
+        self.open.push(open);
     }
 
-    fn wake(&mut self, task: TaskId, function: u32, ts_ns: i64, sites: &mut FxHashMap<u32, Site>) {
+    fn wake(&mut self, task: TaskId, function: u32, ts_ns: i64) {
         if self.wakers.len() == WAKERS {
             self.wakers.remove(0);
         }
         self.wakers.push((ts_ns, task));
         self.group.wake(task);
         self.code.wakes.insert(function);
-        for open in &self.open {
-            let site = sites.entry(open.site).or_default();
-            site.group.wake(task);
-            site.code.wakes.insert(function);
-        }
     }
 
     /// Ends a wait. Processes that record themselves do not say who ended it: the last task that woke others does.
-    fn end(&mut self, task: TaskId, ts_ns: i64, waker: Option<TaskId>, sites: &mut FxHashMap<u32, Site>) {
+    fn end(&mut self, task: TaskId, ts_ns: i64, waker: Option<TaskId>, sites: &mut Sites) {
         let Some(at) = self.open.iter().position(|open| open.task == task) else { return };
         let open = self.open.swap_remove(at);
         let during = self.wakers.iter().rev().take_while(|(ts_ns, _)| *ts_ns >= open.begin_ns);
         let last = || during.map(|(_, waker)| *waker).find(|waker| *waker != task);
         let waker = waker.or_else(last);
-        self.group.end(task, ts_ns, waker);
+        if !open.is_named {
+            self.group.end(task, ts_ns, waker);
+        }
         sites.entry(open.site).or_default().group.end(task, ts_ns, waker);
     }
 
-    fn give_up(&mut self, task: TaskId, ts_ns: i64, sites: &mut FxHashMap<u32, Site>) {
+    fn give_up(&mut self, task: TaskId, ts_ns: i64, sites: &mut Sites) {
         self.wakers.clear();
         self.end(task, ts_ns, None, sites);
     }
@@ -251,7 +271,8 @@ impl Semaphore {
 }
 
 impl Decided {
-    pub(super) fn apply(self, purposes: &mut Purposes) {
+    /// Sets the purposes, and returns the sites at which tasks exclude each other.
+    pub(super) fn apply(self, purposes: &mut Purposes) -> Vec<(u32, SiteWaits)> {
         purposes.by_site = self.sites;
         for (lock, observed, stacks) in self.locks {
             let Some(OfLock::Decided { kind, .. }) = purposes.of_lock(lock) else { continue };
@@ -259,5 +280,6 @@ impl Decided {
             let has = (stacks.iter().any(&idle), !stacks.iter().all(&idle));
             purposes.by_lock[lock.0 as usize] = OfLock::Decided { behaviour: observed, kind, has };
         }
+        self.exclusive
     }
 }

@@ -1,0 +1,238 @@
+//! Split locks: locks whose waiters each wait for an object of their own.
+//!
+//! ```text
+//! A waits for a at lock_slow < put      parking_lot: a, b and c are words on which A, B and C park,
+//! B waits for b at lock_slow < put      whatever they wait for. All of these waits are for one lock
+//! C waits for c at lock_slow < put
+//! ```
+//!
+//! Waits and their wakers enter. Where the tasks that wait at an acquisition site wait for one object each and end the waits of each other,
+//! a lock is added to those of the trace, which the rows of these waits have instead of their object. PostgreSQL's semaphores, of which each
+//! process has one, and the words and events on which runtimes park threads are such objects.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{Batch, EventKind, EventRow, FormatError, LockId, LockRow, StackId, TaskId};
+
+use crate::input::source::{Batches, EventSource};
+
+/// The share of the waits at a site, in percent, that are for objects with one waiter, who waits for no other object there.
+const MOST: u64 = 90;
+
+/// The split locks of a trace.
+#[derive(Clone, Debug, Default)]
+pub(in crate::input) struct SplitLocks {
+    /// By object and acquisition site.
+    waits: FxHashMap<(LockId, u32), LockId>,
+    /// By object and the site of the call that woke its waiter.
+    wakes: FxHashMap<(LockId, u32), LockId>,
+    /// By stack id: the acquisition site.
+    sites: Vec<u32>,
+}
+
+/// The waits at a site for objects of one kind, and those who woke.
+#[derive(Debug, Default)]
+pub(super) struct SiteWaits {
+    /// The number of waits by object and task.
+    waits: FxHashMap<(LockId, TaskId), u64>,
+    /// By object and site: the number of calls that woke while a task waited here.
+    wakes: FxHashMap<(LockId, u32), u64>,
+}
+
+impl SiteWaits {
+    pub(super) fn wait(&mut self, object: LockId, task: TaskId) {
+        *self.waits.entry((object, task)).or_default() += 1;
+    }
+
+    pub(super) fn wake(&mut self, object: LockId, site: u32) {
+        *self.wakes.entry((object, site)).or_default() += 1;
+    }
+
+    /// Returns the objects with one waiter, who waits for no other object here; of two or more if they have nearly all waits.
+    fn objects(&self) -> FxHashSet<LockId> {
+        let (mut tasks, mut objects) = (FxHashMap::<_, u32>::default(), FxHashMap::<_, u32>::default());
+        for (object, task) in self.waits.keys() {
+            *tasks.entry(*task).or_default() += 1;
+            *objects.entry(*object).or_default() += 1;
+        }
+        let is_single = |(object, task): &(LockId, TaskId)| tasks[task] == 1 && objects[object] == 1;
+        let single = || self.waits.iter().filter(|(of, _)| is_single(of));
+        let (part, all) = (single().map(|(_, waits)| waits).sum::<u64>(), self.waits.values().sum::<u64>());
+        let found: FxHashSet<LockId> = single().map(|((object, _), _)| *object).collect();
+        if found.len() > 1 && part * 100 >= all * MOST { found } else { FxHashSet::default() }
+    }
+}
+
+impl SplitLocks {
+    /// Finds split locks at sites where tasks exclude each other. `locks` are those of the trace, to which the found ones are added.
+    pub(super) fn find(
+        found: Vec<(u32, SiteWaits)>,
+        (sites, label): (&[u32], impl Fn(u32) -> String),
+        locks: &mut Vec<LockRow>,
+    ) -> Self {
+        let mut split = Self { sites: sites.to_vec(), ..Self::default() };
+        // A call that woke waiters of several sites is the one of the site for which it did so most.
+        let mut wakes = FxHashMap::<(LockId, u32), (u64, LockId)>::default();
+        for (site, waits) in found {
+            let objects = waits.objects();
+            let of_first = objects.iter().min().and_then(|object| locks.get(usize::try_from(object.0).ok()?));
+            let (Some(kind), Ok(id)) = (of_first.map(|row| row.kind), i32::try_from(locks.len())) else {
+                continue;
+            };
+            let id = LockId(id);
+            locks.push(LockRow { name: Some(format!("lock at {}", label(site))), ..LockRow::new(id, kind) });
+            for (wake, n) in waits.wakes.into_iter().filter(|((object, _), _)| objects.contains(object)) {
+                let most = wakes.entry(wake).or_insert((n, id));
+                *most = if n > most.0 { (n, id) } else { *most };
+            }
+            split.waits.extend(objects.into_iter().map(|object| ((object, site), id)));
+        }
+        split.wakes = wakes.into_iter().map(|(wake, (_, id))| (wake, id)).collect();
+        split
+    }
+
+    /// Returns the lock of a row.
+    fn of(&self, row: &impl EventRow) -> Option<LockId> {
+        let lock = row.lock()?;
+        let by_site = if row.kind() == EventKind::Wake { &self.wakes } else { &self.waits };
+        Some(by_site.get(&(lock, self.site(row.stack()))).copied().unwrap_or(lock))
+    }
+
+    fn site(&self, stack: Option<StackId>) -> u32 {
+        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
+        at.and_then(|at| self.sites.get(at)).copied().unwrap_or(0)
+    }
+}
+
+/// The events of a trace, with the split locks in place of their objects.
+#[derive(Clone)]
+pub(in crate::input) struct JoinedEvents<'a> {
+    events: &'a dyn EventSource,
+    split: Arc<SplitLocks>,
+}
+
+impl<'a> JoinedEvents<'a> {
+    pub(in crate::input) const fn new(events: &'a dyn EventSource, split: Arc<SplitLocks>) -> Self {
+        Self { events, split }
+    }
+}
+
+impl EventSource for JoinedEvents<'_> {
+    fn row_groups(&self) -> usize {
+        self.events.row_groups()
+    }
+
+    fn row_group(&self, index: usize, columns: &[&str]) -> Result<Batches<'_>, FormatError> {
+        let batches = self.events.row_group(index, columns)?;
+        if self.split.waits.is_empty() {
+            return Ok(batches);
+        }
+        let joined = |batch: Batch| batch.with_locks(|row| self.split.of(row));
+        Ok(Box::new(batches.map(move |batch| batch.map(joined))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trace_format::LockKind;
+
+    use super::*;
+    use crate::{
+        engine::Wait,
+        input::{Input, filter::Filter},
+        testing::{Intervals, trace},
+    };
+
+    const TASKS: [&str; 4] = ["A", "B", "C", "D"];
+
+    /// Four tasks that hold a lock in turn and wait for it at `put`, each for the object that `object` says. Who leaves wakes the next.
+    fn relay(kind: &str, stack: &str, object: impl Fn(usize, usize) -> usize) -> String {
+        let object = |round: usize, task: usize| format!("w{}", object(round, task));
+        let mut text: String = (0..8).map(|word| format!("lock w{word} {kind}\n")).collect();
+        for (task, name) in TASKS.iter().enumerate().skip(1) {
+            text += &format!("{} {name} wait {} {stack}<put\n", 10 * task, object(0, task));
+        }
+        for round in 0..24 {
+            let at = 1_000_000 * (round + 1);
+            let (inside, next) = (round % 4, (round + 1) % 4);
+            let of_next = object((round + 1) / 4, next);
+            text += &format!("{at} {} wake {of_next} unlock<done\n", TASKS[inside]);
+            let (end, waker) = (at + 1_000, TASKS[inside]);
+            text += &format!("{end} {} acquire {of_next} {stack}<put wait=5 peer={waker}\n", TASKS[next]);
+            let of_inside = object(round / 4 + 1, inside);
+            text += &format!("{} {} wait {of_inside} {stack}<put\n", at + 200_000, TASKS[inside]);
+        }
+        text
+    }
+
+    /// Returns the names and the numbers of waits of the locks that tasks waited for, and the number of calls that woke for these locks.
+    fn waits(text: &str) -> (Vec<(String, usize)>, usize) {
+        let test = trace(text);
+        let input = Input::open(&test.trace, 0, &Filter::default()).unwrap();
+        let mut found = Intervals::default();
+        input.run(&mut found).unwrap();
+        let label = |wait: &Wait| input.names.lock_label(wait.lock);
+        let mut labels: Vec<String> = found.waits.iter().map(label).collect();
+        labels.sort_unstable();
+        let mut counts: Vec<(String, usize)> = Vec::new();
+        for label in labels {
+            match counts.last_mut() {
+                Some((last, n)) if *last == label => *n += 1,
+                _ => counts.push((label, 1)),
+            }
+        }
+        let is_waited_for = |lock| found.waits.iter().any(|wait| Some(wait.lock) == lock);
+        let mut wakes = 0;
+        input
+            .events(|event| wakes += usize::from(event.kind == EventKind::Wake && is_waited_for(event.lock)))
+            .unwrap();
+        (counts, wakes)
+    }
+
+    #[test]
+    fn objects_with_one_waiter_each_are_one_lock() {
+        for (kind, stack) in [
+            ("futex", "syscall<parking_lot::raw_mutex::RawMutex::lock_slow"),
+            ("user_semaphore", "sem_wait<PGSemaphoreLock<LWLockAcquire"),
+            ("condvar", "pthread_cond_wait<lock"),
+        ] {
+            let own_object = relay(kind, stack, |_, task| task);
+            let site = if kind == "condvar" { "lock" } else { "put" };
+            assert_eq!(waits(&own_object), (vec![(format!("#8 lock at {site} ({kind})"), 27)], 24), "{kind}");
+        }
+    }
+
+    #[test]
+    fn objects_that_tasks_share_are_locks_of_their_own() {
+        let stack = "syscall<parking_lot::raw_mutex::RawMutex::lock_slow";
+        let shared = relay("futex", stack, |round, _| round % 2);
+        assert_eq!(waits(&shared).0.len(), 2);
+        // Each task waits for two objects that no other task waits for.
+        let shards = relay("futex", stack, |round, task| 2 * task + round % 2);
+        assert_eq!(waits(&shards).0.len(), 8);
+    }
+
+    #[test]
+    fn objects_whose_waiters_one_task_wakes_are_messages() {
+        let stack = "syscall<parking_lot::raw_mutex::RawMutex::lock_slow";
+        let text = relay("futex", stack, |_, task| task);
+        let messages: String =
+            text.lines().map(|line| line.split(" peer=").next().unwrap().to_owned() + "\n").collect();
+        let messages = messages.replace("A wake", "M wake").replace("B wake", "M wake");
+        let messages = messages.replace("C wake", "M wake").replace("D wake", "M wake");
+        assert_eq!(waits(&messages).0.len(), 4);
+    }
+
+    #[test]
+    fn a_split_lock_is_found_by_its_name() {
+        let test =
+            trace(&relay("futex", "syscall<parking_lot::raw_mutex::RawMutex::lock_slow", |_, task| task));
+        let lock = Some("lock at put".parse().unwrap());
+        let input = Input::open(&test.trace, 0, &Filter { lock, ..Filter::default() }).unwrap();
+        let selects: Vec<bool> = (0..9).map(|lock| input.selection.selects_lock(lock)).collect();
+        assert_eq!(selects, [false, false, false, false, false, false, false, false, true]);
+        let split = input.names.lock(LockId(8)).unwrap();
+        assert_eq!((split.kind, split.address), (LockKind::Futex, None));
+    }
+}
