@@ -39,14 +39,17 @@ fn shrink() {
     }
 }
 
-/// Builds the workload of the demo as a program. The line numbers in it are all that a report of it needs of its sources.
+/// Builds the workload of the demo as a program. The line numbers in it are all that a report of it needs of its sources. The folder in which
+/// klock was built is not in it.
 fn build_demo() {
     let source = "fixtures/programs/demo.c";
     println!("cargo:rerun-if-changed={source}");
     let program = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("demo");
     let compiler = cc::Build::new().get_compiler();
     let mut command = compiler.to_command();
-    command.args(["-O1", "-g1", "-fno-omit-frame-pointer", "-pthread"]).arg(source).arg("-o").arg(program);
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    command.args(["-O1", "-g1", "-fno-omit-frame-pointer", "-pthread"]);
+    command.arg(format!("-fdebug-prefix-map={here}=/klock")).arg(source).arg("-o").arg(program);
     let status = command.status();
     assert!(status.is_ok_and(|status| status.success()), "cannot build {source}: {command:?} failed");
 }

@@ -40,8 +40,9 @@ def record(name, target):
     return trace, *(b - a for a, b in zip(before, after))
 
 
-bench.run([bench.klock, "demo", "-f", "-o", bench.folder])
-recorded = {"demo": (bench.folder / "demo.parquet", None, None)}
+trace = bench.folder / "command.parquet"
+bench.run([bench.klock, "record", "-q", "-f", "-o", trace, bench.fixture("known_counts"), 8, 20_000, 1])
+recorded = {"command": (trace, None, None)}
 with bench.beside(STRESS):
     recorded["stress-ng"] = record("stress-ng", ["-a"])
 with bench.beside([bench.fixture("known_counts"), 2, 2_000_000_000, 0]) as pid:
@@ -63,7 +64,7 @@ for name, (trace, events_s, names_s) in recorded.items():
     if events_s is not None:
         bench.bar(f"draining and writing an event, {name}", events_s * each, "ns", most=120)
 table(["trace", "events", "events file", "stacks", "locks", "tasks", "bytes per event"], sizes)
-table(["bytes per event of column", *columns], [[name, *(of[name] for of in columns.values())] for name in columns["demo"]])
+table(["bytes per event of column", *columns], [[name, *(of[name] for of in columns.values())] for name in columns["command"]])
 table(["recording", "events/s", "of one core", "ns per event", "and for names", "lost"], costs)
 
 for what, words, most in [("klock --help", ["--help"], 20), ("klock info", ["info", recorded["stress-ng"][0]], 20),

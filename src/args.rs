@@ -79,7 +79,7 @@ fn long_version() -> &'static str {
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  klock demo                                try klock on a built-in workload
+  klock demo                                see what klock finds in a built-in program
   klock record ./server --threads 8         record a program (trace.parquet)
   sudo klock record -p 1234 -d 10s          record a running program
   sudo klock record -a -d 10s               record the machine for 10 seconds
@@ -199,7 +199,7 @@ pub(crate) enum Command {
     /// Show what this machine can record, and what prevents the rest.
     #[cfg(feature = "record")]
     Check(Check),
-    /// Record a built-in demo workload, print its report and draw a picture.
+    /// Record a built-in program with four problems, and show what klock says about them.
     #[cfg(all(feature = "record", feature = "analyze"))]
     Demo(Demo),
     /// Print the completions of a shell.
@@ -256,10 +256,64 @@ pub(crate) struct Man {
 }
 
 #[cfg(test)]
+#[path = "../tests/support/commands.rs"]
+mod commands;
+
+#[cfg(test)]
 mod tests {
+    #[cfg(all(feature = "record", feature = "analyze"))]
+    use std::{fs, path::Path};
+
     use clap::CommandFactory;
 
     use super::*;
+
+    #[cfg(all(feature = "record", feature = "analyze"))]
+    /// Returns the files with this ending in a folder of the repository and below it.
+    fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|path| {
+                let name = path.to_str().unwrap();
+                if path.is_dir() {
+                    return files(name, ending);
+                }
+                if name.ends_with(ending) { vec![path] } else { Vec::new() }
+            })
+            .collect()
+    }
+
+    #[cfg(all(feature = "record", feature = "analyze"))]
+    #[test]
+    fn every_command_that_documentation_and_messages_show_is_valid() {
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut shown = commands::in_markdown(&read(&root.join("README.md")));
+        shown.extend(files("docs", ".md").iter().flat_map(|path| commands::in_markdown(&read(path))));
+        for folder in ["src", "analyze", "record/src"] {
+            shown.extend(files(folder, ".rs").iter().flat_map(|path| commands::in_quotes(&read(path))));
+        }
+        assert!(shown.len() > 100, "{shown:?}");
+        let mut invalid = Vec::new();
+        for command in &shown {
+            let words = commands::words(command.split(['|', '>']).next().unwrap());
+            if let [_, name] = words.as_slice() {
+                // A sentence may name a command without what it needs.
+                if name != "analyze"
+                    && !name.starts_with('-')
+                    && Args::command().find_subcommand(name).is_none()
+                {
+                    invalid.push(command.clone());
+                }
+            } else if let Err(error) = Args::try_parse_from(&words)
+                && error.use_stderr()
+            {
+                invalid.push(format!("{command}: {}", error.to_string().lines().next().unwrap_or_default()));
+            }
+        }
+        assert!(invalid.is_empty(), "{}", invalid.join("\n"));
+    }
 
     #[test]
     fn every_option_has_a_help_text_and_no_two_clash() {

@@ -12,15 +12,16 @@ use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
-use trace_format::output::OutputOptions;
 use trace_format::{
-    output::{OutputFile, remove_temporaries},
+    output::{OutputFile, OutputOptions, remove_temporaries},
     text::printable,
 };
 
-/// Returns the rules for outputs of a command with or without `--force`.
+use crate::output;
+
+/// Returns the rules for outputs of a command with or without `--force`: without it, an earlier file is kept under another name.
 pub(crate) fn options(force: bool) -> OutputOptions {
-    OutputOptions { replace: force, keep_old: false, any_directory: force, invoker: invoker(), mode: None }
+    OutputOptions { replace: force, keep_old: true, any_directory: force, invoker: invoker(), mode: None }
 }
 
 /// Returns the user who became root to run klock, and that user's group.
@@ -70,12 +71,15 @@ pub(crate) fn fill(
 }
 
 /// Calls `write` with the output and gives it its name. If `write` fails, its error is returned and no file is left.
-fn complete(
+pub(crate) fn complete(
     mut file: OutputFile,
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     write(&mut file).map_err(|error| file.error().map_or(error, anyhow::Error::from))?;
-    Ok(file.finish()?)
+    if let Some(kept) = file.finish()? {
+        output::message(format_args!("kept the earlier file as {}", kept.display()));
+    }
+    Ok(())
 }
 
 /// Signals have a handler.

@@ -60,11 +60,13 @@ fn words(progress: &Progress) -> String {
 pub(crate) fn summary(summary: &Summary, path: &Path) -> String {
     let unrecorded = match summary.unrecorded_programs {
         0 => String::new(),
+        1 => ", 1 program not recorded".to_owned(),
         count => format!(", {} programs not recorded", HumanCount(count)),
     };
     format!(
-        "[ klock record: {} events, {} lost{unrecorded}, {} → {} ]",
+        "[ klock record: {} event{}, {} lost{unrecorded}, {} → {} ]",
         HumanCount(summary.events),
+        if summary.events == 1 { "" } else { "s" },
         HumanCount(summary.lost),
         bytes(summary.bytes),
         printable(&path.to_string_lossy())

@@ -11,6 +11,7 @@ use std::{
 };
 
 use clap::{Args as ClapArgs, ValueEnum};
+use trace_format::text::words;
 
 /// The most rows of a table on a terminal, if no number is given, and the fewest.
 #[cfg(feature = "analyze")]
@@ -110,18 +111,21 @@ pub(crate) fn size_of(stream: impl std::os::fd::AsFd) -> Option<Size> {
     Some(Size { columns: usize::from(columns.0).max(1), rows: usize::from(rows.0) })
 }
 
-/// Breaks a line between words where it is wider than `width`. Further lines are indented.
+/// Breaks a line between words, and never a command in backquotes, where it is wider than `width`. Further lines are indented.
 pub(crate) fn wrapped(line: &str, width: usize, indent: usize) -> String {
     let (mut text, mut used) = (String::new(), 0);
-    for word in line.split_inclusive(' ') {
-        if used > indent && used + word.trim_end().chars().count() > width {
+    for word in words(line) {
+        let length = word.chars().count();
+        if used > indent && used + length > width {
             text.truncate(text.trim_end().len());
             text.push_str(&format!("\n{:indent$}", ""));
             used = indent;
         }
         text.push_str(word);
-        used += word.chars().count();
+        text.push(' ');
+        used += length + 1;
     }
+    text.pop();
     text
 }
 

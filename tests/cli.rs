@@ -6,6 +6,8 @@
 mod bad_input;
 #[path = "cli/chains.rs"]
 mod chains;
+#[path = "support/commands.rs"]
+mod commands;
 #[path = "support/mod.rs"]
 mod common;
 #[path = "cli/critical.rs"]

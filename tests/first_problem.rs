@@ -56,6 +56,22 @@ fn the_page_leads_to_the_lock_and_the_function_that_are_the_problem() {
 }
 
 #[test]
+fn the_locks_of_the_demo_have_the_problems_that_its_source_names() {
+    let source = fs::read_to_string(root().join("fixtures/programs/demo.c")).unwrap();
+    let csv = output_of("klock why fixtures/traces/demo.parquet --all --format csv -F verdict,holds");
+    let mut locks = 0;
+    for part in source.split("\n/* ").skip(1) {
+        let Some((comment, code)) = part.split_once("*/\npthread_") else { continue };
+        let (verdict, _) = comment.split_once(": ").unwrap();
+        let lock = code.split([' ', '=']).nth(1).unwrap();
+        let first = csv.lines().find(|line| line.contains(lock)).unwrap();
+        assert!(first.starts_with(&format!("{verdict},yes")), "{lock}: {first}");
+        locks += 1;
+    }
+    assert_eq!(locks, 4);
+}
+
+#[test]
 fn the_readme_installs_klock_before_it_is_typed_and_leads_to_the_page() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let start = &readme[readme.find("## Getting started").unwrap()..];

@@ -351,9 +351,9 @@ fn recovery_and_demo_follow_no_link_either() {
     }
     let place = Place::new();
     let directory = place.hostile("home");
-    for name in ["demo.svg", "demo.parquet.journal"] {
+    for name in ["demo.html", "demo.parquet.journal"] {
         symlink(place.path("victim"), directory.join(name)).unwrap();
-        let demo = ["demo", "-d", "100ms", "-o", directory.to_str().unwrap()];
+        let demo = ["demo", "-o", directory.to_str().unwrap()];
         refused(&run(&mut as_root(&demo)), 2, &["can rename files"]);
         run(&mut as_root(&[&demo[..], &["-f"]].concat()));
         place.is_unharmed();

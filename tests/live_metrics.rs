@@ -83,8 +83,7 @@ fn texts_of_a_recording(directory: &Path) -> Vec<String> {
             .arg(&file)
             .arg("-o")
             .arg(directory.join("t.parquet"))
-            .arg(fixture("demo"))
-            .arg("4000"),
+            .arg(fixture("demo")),
     );
     let mut texts = Vec::new();
     while !recorder.ends_within(Duration::from_millis(200)) {

@@ -62,7 +62,7 @@ const OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (&["export"], &["-M", "--max-block-time"], "use --max-wait 9ms"),
     (&["export"], &["--aggr"], "use --by caller, task, lock or owner"),
     (&[], &["--comm"], "select tasks by name with --task NAME"),
-    (&[], &["-i", "--input"], "give the trace without an option: klock report trace.parquet"),
+    (&[], &["-i", "--input"], "give the trace without an option: `klock report trace.parquet`"),
     (&[], &["-s"], "sort with -k COLUMN, and group with --by KEY"),
     (
         &[],
@@ -114,7 +114,7 @@ const FEWER_TRACES: &[(&str, &str)] = &[
     ),
     (
         "plot",
-        "cannot draw more than one trace; klock diff compares two, and klock html shows several locks of one",
+        "cannot draw more than one trace; `klock diff` compares two, and `klock html` shows several locks of one",
     ),
     ("recover", "cannot recover several traces at once; recover them one by one"),
 ];

@@ -68,4 +68,7 @@ pub(crate) struct Info {
     /// Print JSON: an object for each trace.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print the size of each column, too.
+    #[arg(long)]
+    pub(crate) full: bool,
 }

@@ -213,14 +213,11 @@ pub(crate) struct Check {}
 #[cfg(feature = "analyze")]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Demo {
-    /// Write demo.parquet and demo.svg into this directory.
+    /// Write demo.parquet and demo.html into this directory.
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) force: Force,
-    /// Run the workload for this time.
-    #[arg(short, long, value_name = "TIME", value_parser = positive, default_value = "2s")]
-    pub(crate) duration: Duration,
 }
 
 /// Parses the permissions of a file: `640`.

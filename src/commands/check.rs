@@ -9,7 +9,7 @@ use crate::{exit::Exit, files, output, terminal};
 pub(super) fn run() -> anyhow::Result<Exit> {
     let check = record::check(&files::options(false));
     output::to_stdout(|out| {
-        writeln!(out, "facts")?;
+        writeln!(out, "{}\n\nfacts", wrapped(&in_one_sentence(&check), 0))?;
         for (label, value) in check.facts.rows() {
             row(label, value, out)?;
         }
@@ -45,6 +45,32 @@ pub(super) fn run() -> anyhow::Result<Exit> {
         Ok(())
     })?;
     Ok(if check.plan.is_ok() { Exit::Done } else { Exit::NotPossible })
+}
+
+/// Returns what can be recorded here, and what would allow the rest.
+fn in_one_sentence(check: &record::Check) -> String {
+    let mut can = "klock can record the pthread locks of commands that it starts".to_owned();
+    let missing = match &check.plan {
+        Err(refusal) => {
+            return format!(
+                "{can}, without root. The rest (running processes, kernel locks, futexes, locks of Rust and Go): {refusal}."
+            );
+        }
+        Ok(_) => check.holds.as_ref().err(),
+    };
+    can += ", user locks of running processes";
+    for (what, refusal) in
+        [("waits for kernel locks", check.left_out.as_ref()), ("holds of kernel locks", missing)]
+    {
+        if refusal.is_none() {
+            can += &format!(", {what}");
+        }
+    }
+    can += " and off-CPU time";
+    match check.left_out.as_ref().or(missing) {
+        Some(refusal) => format!("{can}. Not the rest: {refusal}."),
+        None => format!("{can}."),
+    }
 }
 
 /// Writes a fact, whose value may take several lines on a terminal.

@@ -1,65 +1,97 @@
-//! `klock demo`: records a built-in demo workload, prints its report and draws a picture of one lock.
+//! `klock demo`: records a program with four known problems, and says what klock finds.
 //!
-//! The workload is a program that klock embeds. It is recorded like any command: it records its own locks. Kernel locks and futexes
-//! are recorded too if that is permitted.
+//! klock embeds the program. It is recorded like any command: it records its own locks, which needs no root.
 
 use std::{
     fs,
+    io::{self, Write},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use analyze::{
     TextStyle,
-    output::{Page, layout::Notes},
+    output::{
+        Page,
+        layout::{Notes, Paint},
+    },
+    page,
     tables::{Table as _, report, why},
 };
 use anyhow::Context as _;
-use record::{Options, Target};
-use trace_format::{Trace, output::OutputOptions, text::printable};
+use record::{LockSources, Options, Target};
+use trace_format::{Trace, text::shell_word};
 
-use super::{plot, record as record_command};
+use super::record as record_command;
 use crate::{args, exit::Exit, files, output, recording};
 
 /// The built `fixtures/programs/demo.c`.
 const WORKLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/demo"));
 
-/// The lock that is drawn.
-const PICTURED: &str = "convoy_log";
+/// The locks of the program, and how it uses each of them.
+const BUILT: [(&str, &str); 4] = [
+    ("journal_lock", "3 threads hold it while they wait for a disk (they sleep)"),
+    ("stock_lock", "2 threads hold it for microseconds, one for milliseconds"),
+    ("jobs_lock", "a broadcast announces each job to 6 threads, one gets it"),
+    ("routes_lock", "2 threads read under it by turns, one wants to write"),
+];
 
 pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
-    let trace_path = args.output.join("demo.parquet");
-    let picture_path = args.output.join("demo.svg");
+    let directory = args.output.strip_prefix(".").unwrap_or(&args.output);
+    let (trace_path, page_path) = (directory.join("demo.parquet"), directory.join("demo.html"));
+    let rules = files::options(args.force.force);
+    // The place of the page is checked before the trace is recorded.
+    let file = files::create(&page_path, &rules)?;
     record(args, &trace_path)?;
 
     let trace = Trace::open(&trace_path)?;
-    let options = report::Options { limit: Some(12), allow_loss: true, ..report::Options::default() };
-    let report = report::report(std::slice::from_ref(&trace), &options)?;
-    let page = Page { style: output::style(false, false), ..Page::default() };
-    output::unpaged(|out| Ok(report.write(&page, out)?))?;
-    let options = why::WhyOptions { limit: Some(why::LOCKS), allow_loss: true, ..why::WhyOptions::default() };
-    let why = why::why(std::slice::from_ref(&trace), &options)?;
-    let page = Page { style: TextStyle { notes: Notes::None, ..page.style }, ..page };
-    output::unpaged(|out| {
-        writeln!(out)?;
-        Ok(why.write(&page, out)?)
-    })?;
+    let traces = std::slice::from_ref(&trace);
+    let options = report::Options { allow_loss: true, ..report::Options::default() };
+    let report = report::report(traces, &options)?;
+    let options = why::WhyOptions { allow_loss: true, ..why::WhyOptions::default() };
+    let why = why::why(traces, &options)?;
+    let page = page::page(&trace, &page::Options { allow_loss: true, ..page::Options::default() })?;
+    files::complete(file, |out| Ok(page.write(out)?))?;
 
-    let svg = plot::draw(&trace, PICTURED, None, &analyze::plot::Options::default())?;
-    files::write(&picture_path, &picture_options(args), |out| Ok(out.write_all(svg.as_bytes())?))?;
-    let shown = |path: &Path| printable(&path.display().to_string()).into_owned();
-    eprintln!(
-        "\nThe picture of {PICTURED} is in {}. Next:\n  klock report {} --by site\n  klock plot {} --lock hot_counter -o hot_counter.svg",
-        shown(&picture_path),
-        shown(&trace_path),
-        shown(&trace_path)
-    );
+    let style = output::style(false, false);
+    output::unpaged(|out| {
+        report.write(&Page { style: TextStyle { notes: Notes::None, ..style }, ..Page::default() }, out)?;
+        writeln!(out, "\nEach of these locks has a problem that was built in. What klock finds:")?;
+        for built in BUILT {
+            writeln!(out)?;
+            write_lock(built, &why, style, out)?;
+        }
+        Ok(())
+    })?;
+    let word = |path: &Path| shell_word(&path.to_string_lossy());
+    let trace = word(&trace_path);
+    eprintln!("\nOpen {} in a browser, or go on with", word(&page_path));
+    eprintln!("  klock why {trace:<20} all that klock knows about the worst locks");
+    eprintln!("  klock blame {trace:<18} which code made others wait");
+    eprintln!("  klock critical {trace:<15} which locks the length of the run depends on");
     Ok(Exit::Done)
 }
 
-/// Returns the rules for the picture of the demo, which replaces that of an earlier one.
-fn picture_options(args: &args::Demo) -> OutputOptions {
-    OutputOptions { replace: true, ..files::options(args.force.force) }
+/// Writes what was built, what klock found, and what it advises.
+fn write_lock(
+    (name, built): (&str, &str),
+    why: &why::Why,
+    style: TextStyle,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let judged = why.locks.iter().find(|lock| lock.name.split(' ').any(|word| word == name));
+    style.wrapped_in(Paint::Bold, &format!("{name}: {built}"), out)?;
+    let mut line = |label: &str, text: &str| style.labelled(&format!("  {label:<6}  "), text, out);
+    let Some((lock, finding)) = judged.and_then(|lock| Some((lock, lock.said().next()?))) else {
+        return line("found", "no cause of waiting in this run");
+    };
+    line("found", &finding.summary(lock.parts.waited_ns))?;
+    line("", &finding.evidence)?;
+    line("advice", &finding.advice)?;
+    match &finding.prediction {
+        Some(prediction) => line("gain", &prediction.to_string()),
+        None => Ok(()),
+    }
 }
 
 fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
@@ -68,12 +100,11 @@ fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
     let program = workload(directory.path()).with_context(|| {
         format!("cannot write the demo's program into {}; set TMPDIR", directory.path().display())
     })?;
-    let time = args.duration.as_millis().to_string();
-    let command = [program.into_os_string(), time.into()];
     let options = Options {
         output: trace.to_owned(),
-        files: OutputOptions { keep_old: true, replace: false, ..files::options(args.force.force) },
-        target: Target::Command(command.into()),
+        files: files::options(args.force.force),
+        target: Target::Command(vec![program.into_os_string()]),
+        locks: Some(LockSources { kernel: false, futex: false, pthread: true, rust: false, go: false }),
         command_line: std::env::args().collect(),
         ..Options::default()
     };
@@ -84,7 +115,7 @@ fn record(args: &args::Demo, trace: &Path) -> anyhow::Result<()> {
 }
 
 /// Writes the program into a directory.
-fn workload(directory: &Path) -> std::io::Result<PathBuf> {
+fn workload(directory: &Path) -> io::Result<PathBuf> {
     let program = directory.join("demo");
     fs::write(&program, WORKLOAD)?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;

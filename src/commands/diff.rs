@@ -1,7 +1,5 @@
 //! `klock diff`: compares two traces, or two groups of hosts, and checks the conditions of `--fail-if`.
 
-use std::path::PathBuf;
-
 use analyze::{
     Filter,
     tables::{
@@ -11,7 +9,7 @@ use analyze::{
 };
 use trace_format::Trace;
 
-use super::{filters::filter, out, table};
+use super::{filters::filter, out, table, traces};
 use crate::{args, exit::Exit, output, progress::Reading};
 
 pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
@@ -63,7 +61,7 @@ fn of_hosts(args: &args::Diff, options: &DiffOptions) -> anyhow::Result<Diff> {
     };
     anyhow::ensure!(
         options.by == Align::Lock && options.filter == Filter::default(),
-        "cannot select or group locks in files of hosts: their rows are sums by lock; use klock rollup with the same filters"
+        "cannot select or group locks in files of hosts: their rows are sums by lock; use `klock rollup` with the same filters"
     );
     anyhow::ensure!(
         options.metric.is_rate(),
@@ -78,18 +76,16 @@ fn sides(args: &args::Diff) -> anyhow::Result<(Vec<Trace>, Vec<Trace>)> {
     let (base, new) = match (args.base.as_slice(), args.new.as_slice()) {
         ([base, new], []) => (std::slice::from_ref(base), std::slice::from_ref(new)),
         ([base], []) => anyhow::bail!(
-            "cannot compare {} alone; give the trace of the other side: klock diff BASE NEW",
+            "cannot compare {} alone; give the trace of the other side: `klock diff BASE NEW`",
             base.display()
         ),
         (base, []) => anyhow::bail!(
-            "cannot tell the sides of {} traces apart; put -- between them: klock diff BASE... -- NEW...",
+            "cannot tell the sides of {} traces apart; put -- between them: `klock diff BASE... -- NEW...`",
             base.len()
         ),
         sides => sides,
     };
-    let open =
-        |paths: &[PathBuf]| paths.iter().map(|path| trace_format::open(path)).collect::<Result<Vec<_>, _>>();
-    Ok((open(base)?, open(new)?))
+    Ok((traces::open(base)?, traces::open(new)?))
 }
 
 /// Returns how sure a change is: its interval, and what that does not hold.

@@ -55,7 +55,7 @@ pub(super) fn run(args: &args::Export) -> anyhow::Result<Exit> {
             Format::Folded => format!("stack has a value for --of {}", options.of),
             format => format!("event has a row in {format}"),
         };
-        output::message(format_args!("nothing was written: no {what}; klock info lists what was recorded"));
+        output::message(format_args!("nothing was written: no {what}; `klock info` lists what was recorded"));
     }
     Ok(Exit::Nothing)
 }

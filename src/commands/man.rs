@@ -2,6 +2,7 @@
 
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
+use trace_format::output::OutputOptions;
 
 use crate::{
     args::{self, Args},
@@ -23,7 +24,9 @@ pub(super) fn run(args: &args::Man) -> anyhow::Result<Exit> {
         for command in with_subcommands(&klock) {
             let path = directory.join(format!("{}.1", name_of(command)));
             let page = page(command)?;
-            files::write(&path, &files::options(args.force.force), |out| Ok(out.write_all(&page)?))?;
+            // The pages of an earlier version are not kept: `man -k` would find them.
+            let rules = OutputOptions { replace: true, ..files::options(args.force.force) };
+            files::write(&path, &rules, |out| Ok(out.write_all(&page)?))?;
         }
         return Ok(Exit::Done);
     }

@@ -33,7 +33,7 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     let summary = record_with_metrics(&options, args).map_err(|error| match is_chosen {
         true => error,
         false => error.context(
-            "cannot record the whole machine; without root, klock records the pthread calls of a command: klock record COMMAND",
+            "cannot record the whole machine; without root, klock records the pthread calls of a command: `klock record COMMAND`",
         ),
     })?;
     if !args.quiet {
@@ -59,7 +59,7 @@ fn report_asleep(processes: &[u32]) {
         let threads = if asleep == 1 { "1 thread sleeps" } else { &format!("{asleep} threads sleep") };
         output::message(format_args!(
             "{threads} in a futex call that began before the recording: such waits are not seen. If the process hangs, a debugger shows its stacks \
-             (gdb -p PID, thread apply all bt); klock record COMMAND sees the waits from their start, and names a deadlock"
+             (`gdb -p PID`, `thread apply all bt`); `klock record COMMAND` sees the waits from their start, and names a deadlock"
         ));
     }
 }
@@ -127,7 +127,7 @@ fn record_observed(
 fn options(args: &args::Record) -> Options {
     Options {
         output: args.output.clone(),
-        files: OutputOptions { mode: args.mode, keep_old: true, ..files::options(args.force.force) },
+        files: OutputOptions { mode: args.mode, ..files::options(args.force.force) },
         target: target(args),
         locks: locks(&args.locks),
         sched: sched(args),

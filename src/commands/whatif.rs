@@ -25,7 +25,7 @@ pub(super) fn run(args: &args::WhatIf) -> anyhow::Result<Exit> {
         let what =
             if alternatives.len() == 1 { "no change was given" } else { "an alternative has no change" };
         anyhow::bail!(
-            "cannot predict anything: {what}; use --hold LOCK=0.5 or another change (klock whatif -h)"
+            "cannot predict anything: {what}; use --hold LOCK=0.5 or another change (`klock whatif -h`)"
         );
     }
     let limit = out::limit(rows);

@@ -93,13 +93,37 @@ fn an_unknown_column_or_kind_is_answered_with_the_known_ones() {
 }
 
 #[test]
-fn an_existing_picture_is_kept_unless_it_may_be_replaced() {
+fn an_existing_file_is_kept_under_another_name_unless_it_may_be_replaced() {
+    for (command, file, old) in [
+        (&["plot", "--lock", "cache_lock"][..], "lock.svg", "lock.old.svg"),
+        (&["html"], "report.html", "report.old.html"),
+        (&["report", "-o", "table"], "table", "table.old"),
+        (&["export", "--format", "csv", "-o", "a.csv"], "a.csv", "a.old.csv"),
+    ] {
+        let folder = Folder::new().with_trace(&one_wait());
+        fs::write(folder.path(file), "precious").unwrap();
+        let first = folder.klock(command);
+        first.succeeds();
+        assert!(first.stderr.contains(&format!("kept the earlier file as {old}\n")), "{}", first.stderr);
+        assert_eq!(fs::read_to_string(folder.path(old)).unwrap(), "precious");
+        let written = fs::read(folder.path(file)).unwrap();
+        folder.klock(&[command, &["-f"]].concat()).succeeds();
+        assert_eq!(fs::read_to_string(folder.path(old)).unwrap(), "precious");
+        folder.klock(command).succeeds();
+        assert!(fs::read(folder.path(old)).unwrap() == written, "{old} is the file before the last one");
+    }
+}
+
+#[test]
+fn nothing_but_a_recording_takes_the_place_of_a_trace() {
     let folder = Folder::new().with_trace(&one_wait());
-    fs::write(folder.path("lock.svg"), "precious").unwrap();
-    folder.klock(&["plot", "--lock", "cache_lock"]).fails(2, &["lock.svg", "exists", "-f"]);
-    assert_eq!(fs::read_to_string(folder.path("lock.svg")).unwrap(), "precious");
-    folder.klock(&["plot", "--lock", "cache_lock", "-f"]).succeeds();
-    assert!(fs::read_to_string(folder.path("lock.svg")).unwrap().contains("<svg"));
+    let before = fs::read(folder.path("trace.parquet")).unwrap();
+    for command in [["holds", "-o"], ["order", "-o"], ["html", "-o"]] {
+        folder
+            .klock(&[&command[..], &["trace.parquet"]].concat())
+            .fails(2, &["trace.parquet", "exists", "-f"]);
+    }
+    assert!(fs::read(folder.path("trace.parquet")).unwrap() == before);
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn data_that_the_trace_lacks_is_reported_as_missing() {
 }
 
 #[test]
-fn histograms_go_to_a_separate_file_that_is_not_replaced() {
+fn histograms_go_to_a_separate_file_and_an_earlier_one_is_kept() {
     let folder = Folder::new();
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/traces/futex.parquet");
     let hist = ["export", "--format", "locktrace", "--hist", "hist.txt", trace];
@@ -95,6 +95,6 @@ fn histograms_go_to_a_separate_file_that_is_not_replaced() {
         text.starts_with("PID ") && text.contains("     usecs               : count     distribution"),
         "{text}"
     );
-    folder.klock(&hist).fails(2, &["hist.txt", "exists"]);
-    folder.klock(&[&hist[..], &["-f"]].concat()).succeeds();
+    folder.klock(&hist).succeeds();
+    assert_eq!(std::fs::read_to_string(folder.path("hist.old.txt")).unwrap(), text);
 }

@@ -33,7 +33,7 @@ pub use temporaries::remove_temporaries;
 pub struct OutputOptions {
     /// Replace existing regular files.
     pub replace: bool,
-    /// Rename the existing files of a trace ([`old_path`](crate::paths::old_path)) instead of refusing to record. `replace` wins.
+    /// Rename an existing file, or the files of an existing trace, instead of refusing ([`old_path`](crate::paths::old_path)). `replace` wins.
     pub keep_old: bool,
     /// As root, write also into directories in which other users can rename files.
     pub any_directory: bool,

@@ -49,13 +49,12 @@ fn with_ending(events: &Path, ending: &str) -> PathBuf {
     events.with_file_name(name)
 }
 
-/// Returns the name that an earlier trace of the same name gets: `dir/trace.old.parquet` for `dir/trace.parquet`. A name without the
-/// `.parquet` suffix gets the suffix `.old`.
-pub fn old_path(events: &Path) -> PathBuf {
-    let name = events.file_name().unwrap_or_default().to_string_lossy();
-    events.with_file_name(match name.strip_suffix(".parquet") {
-        Some(stem) => format!("{stem}.old.parquet"),
-        None => format!("{name}.old"),
+/// Returns the name that an earlier file of the same name gets: `dir/trace.old.parquet` for `dir/trace.parquet`.
+pub fn old_path(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    file.with_file_name(match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => format!("{stem}.old.{ending}"),
+        _ => format!("{name}.old"),
     })
 }
 
@@ -86,9 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_trace_keeps_its_ending() {
+    fn an_earlier_file_keeps_its_ending() {
         assert_eq!(old_path(Path::new("/tmp/t.parquet")), Path::new("/tmp/t.old.parquet"));
+        assert_eq!(old_path(Path::new("lock.svg")), Path::new("lock.old.svg"));
         assert_eq!(old_path(Path::new("noend")), Path::new("noend.old"));
+        assert_eq!(old_path(Path::new(".hidden")), Path::new(".hidden.old"));
     }
 
     #[test]

@@ -48,9 +48,42 @@ pub fn shell_word(word: &str) -> String {
     format!("'{}'", printable(word).replace('\'', "'\\''"))
 }
 
+/// Splits a text at its blanks, except in what must stay on one line: a command in backquotes, and a number with its unit.
+pub fn words(text: &str) -> impl Iterator<Item = &str> {
+    const UNITS: [&str; 7] = ["%", "ns", "µs", "ms", "s", "kB", "MB"];
+    let (mut is_command, mut before) = (false, ' ');
+    text.match_indices(|_: char| true)
+        .filter(move |(at, c)| {
+            is_command ^= *c == "`";
+            let follows_digit =
+                std::mem::replace(&mut before, c.chars().next().unwrap_or(' ')).is_ascii_digit();
+            let next = text[at + c.len()..].split(|c: char| !c.is_alphabetic() && c != '%').next();
+            let is_unit = follows_digit && next.is_some_and(|next| UNITS.contains(&next));
+            *c == " " && !is_command && !is_unit
+        })
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .scan(0, |begin, end| {
+            let word = &text[*begin..end];
+            *begin = end + 1;
+            Some(word)
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_and_numbers_with_units_are_single_words() {
+        let split = |text| words(text).collect::<Vec<&str>>();
+        assert_eq!(
+            split("see `klock why t`, 5 ms, +3 % for 2 threads "),
+            ["see", "`klock why t`,", "5 ms,", "+3 %", "for", "2", "threads", ""]
+        );
+        assert_eq!(split("  a `b c"), ["", "", "a", "`b c"]);
+        assert_eq!(split(""), [""]);
+    }
 
     #[test]
     fn unsafe_characters_are_escaped_and_the_rest_is_kept() {

@@ -26,7 +26,7 @@ use crate::{
     journal::Journal,
     output::{
         OutputOptions,
-        kept::KeptTrace,
+        kept::KeptFiles,
         recording::{NamedFile, RecordingFiles, RegularFiles},
     },
     run_info::{RunInfo, Version},
@@ -264,7 +264,7 @@ impl TraceWriter {
         let Some(Regular { files, .. }) = &self.regular else { return Ok(()) };
         let RegularFiles { events, journal, backlog, stacks, locks, tasks, kept, .. } = &**files;
         [journal, backlog, stacks, locks, tasks, events].into_iter().try_for_each(NamedFile::remove)?;
-        kept.iter().for_each(KeptTrace::restore);
+        kept.iter().for_each(KeptFiles::restore);
         Ok(())
     }
 

@@ -13,8 +13,8 @@ pub(crate) fn run() -> Result<()> {
     // It runs on machines with an older C library than this one has.
     build.env("KLOCK_PORTABLE", "1").must()?;
     let klock = target().join("dist/klock");
-    let demo = Run::new(&klock, &["demo", "--duration", "500ms"]).directory(scratch("dist")?).must()?;
-    for word in ["convoy_log", "demo.c:"] {
+    let demo = Run::new(&klock, &["demo"]).directory(scratch("dist")?).must()?;
+    for word in ["journal_lock", "demo.c:"] {
         let is_named = demo.lines.iter().any(|line| line.contains(word));
         ensure!(is_named, "the demo of {} does not name {word}", klock.display());
     }

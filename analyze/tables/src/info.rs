@@ -165,13 +165,13 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
 }
 
 impl Info {
-    /// Writes the description as text. Unknown facts have no line.
+    /// Writes the description as text, if `full` with the size of each column. Unknown facts have no line.
     ///
     /// # Errors
     ///
     /// [`AnalyzeError::Write`] with the cause that `out` gave.
-    pub fn write_text(&self, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
-        write_text(self, out).map_err(AnalyzeError::Write)
+    pub fn write_text(&self, full: bool, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
+        write_text(self, full, out).map_err(AnalyzeError::Write)
     }
 
     /// Writes the description as JSON, with the names of its fields, and a line end.
@@ -193,8 +193,7 @@ fn size(path: &Path) -> Result<FileSize, FormatError> {
     Ok(FileSize { path: path.display().to_string(), bytes: metadata.len() })
 }
 
-/// Writes the description as text. Unknown facts have no line.
-fn write_text(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut line = |name: &str, value: &str| match value {
         "" => Ok(()),
         value => writeln!(out, "{:<11} {}", name, printable(value)),
@@ -206,7 +205,7 @@ fn write_text(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut machine: Vec<String> =
         machine.iter().filter(|word| !word.is_empty()).map(|word| (*word).to_owned()).collect();
     if host.cpus > 0 {
-        machine.push(format!("{} CPUs", host.cpus));
+        machine.push(units::counted(host.cpus, "CPU"));
     }
     line("host", &machine.join(", "))?;
     line("begun", &utc(info.clocks_start.realtime_ns))?;
@@ -275,7 +274,7 @@ fn write_text(info: &Info, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     if let Some(bytes) = info.bytes_per_event {
         writeln!(out, "{:>9}  together, {bytes:.2} bytes per event", units::bytes(info.total_bytes))?;
     }
-    if info.events > 0 {
+    if full && info.events > 0 {
         writeln!(out, "\nevents by column, bytes per event")?;
         for column in &info.columns {
             let (bytes, name) = (units::bytes(column.bytes), printable(&column.name));
@@ -330,7 +329,7 @@ mod tests {
     fn the_text_leaves_out_unknown_facts() {
         let info = info(&example().write().trace).unwrap();
         let mut out = Vec::new();
-        info.write_text(&mut out).unwrap();
+        info.write_text(true, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let head = "\
 target      pid 7
@@ -350,6 +349,9 @@ lost        3 events: 2 because the ring was full, 1 because the kernel skipped 
             assert!(text.contains(part), "{part} in {text}");
         }
         assert!(!text.contains("host "), "{text}");
+        let mut short = Vec::new();
+        info.write_text(false, &mut short).unwrap();
+        assert!(!String::from_utf8(short).unwrap().contains("ts_ns"));
     }
 
     #[test]
@@ -369,6 +371,6 @@ lost        3 events: 2 because the ring was full, 1 because the kernel skipped 
     fn a_trace_without_events_has_an_info() {
         let info = info(&Parts::default().write().trace).unwrap();
         assert_eq!((info.events, info.bytes_per_event), (0, None));
-        info.write_text(&mut io::sink()).unwrap();
+        info.write_text(true, &mut io::sink()).unwrap();
     }
 }

@@ -235,7 +235,7 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
         format!("of the {} that threads lived: {}", units::duration(ledger.alive_ns), ledger.shares());
     if ledger.is_closed() {
         return format!(
-            "locks are not the cause; {lived}; perf record shows where the program runs, klock offcpu where it sleeps"
+            "locks are not the cause; {lived}; `perf record` shows where the program runs, `klock offcpu` where it sleeps"
         );
     }
     let mut next = Vec::new();
@@ -246,10 +246,10 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
         next.push("`klock report -k try_failed` shows the locks that are polled");
     }
     if ledger.unknown_ns > 0 && !has_off_cpu {
-        next.push("klock record --off-cpu COMMAND records where threads sleep");
+        next.push("`klock record --off-cpu COMMAND` records where threads sleep");
     }
     if next.is_empty() {
-        next.push("perf record shows where the program runs");
+        next.push("`perf record` shows where the program runs");
     }
     format!("not seen: whether a lock is the cause; {lived}; {}", next.join(", "))
 }
@@ -318,13 +318,13 @@ impl Table for Why {
 
     fn nothing(&self) -> Option<String> {
         let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
-            (false, ..) => "no locks were recorded; klock record --off-cpu --locks pthread records both, `klock offcpu` shows where tasks were \
+            (false, ..) => "no locks were recorded; `klock record --off-cpu --locks pthread` records both, `klock offcpu` shows where tasks were \
                             off-CPU"
                 .to_owned(),
             (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", not_the_cause(ledger, self.has_off_cpu)),
             (true, true, None) => "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU".to_owned(),
-            (true, false, None) => "nobody waited for a lock in what was selected; perf record shows where the program runs, klock record \
-                                    --off-cpu where it sleeps"
+            (true, false, None) => "nobody waited for a lock in what was selected; `perf record` shows where the program runs, \
+                                    `klock record --off-cpu` where it sleeps"
                 .to_owned(),
         };
         (self.locks_total == 0).then_some(nothing)
@@ -348,7 +348,7 @@ impl Table for Why {
         if !self.locks.is_empty() && self.locks.iter().all(|lock| lock.quiet().is_some()) {
             let line = match &self.ledger {
                 Some(ledger) => not_the_cause(ledger, self.has_off_cpu),
-                None => "what was selected is not the cause: klock why without a filter judges the locks that were waited for longest"
+                None => "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest"
                     .to_owned(),
             };
             writeln!(out)?;

@@ -11,6 +11,7 @@ use rustix::fs::Mode;
 
 use super::{
     Location, OutputError, OutputOptions,
+    kept::{KeptFiles, check_owner, is_trace},
     location::{Existing, open_descriptor},
     temporaries::Temporary,
 };
@@ -31,11 +32,11 @@ pub struct OutputFile {
 struct Target {
     temporary: Temporary,
     location: Location,
-    replace: bool,
+    options: OutputOptions,
 }
 
 impl OutputFile {
-    /// Opens the output `path`. An existing regular file is an error unless it may be replaced.
+    /// Opens the output `path`. An existing regular file is an error unless it may be replaced or is kept under another name.
     pub fn create(path: &Path, options: &OutputOptions) -> Result<Self, OutputError> {
         if let Some(stream) = open_descriptor(path) {
             return Ok(Self::new(path, stream?, None));
@@ -43,16 +44,23 @@ impl OutputFile {
         let location = Location::open(path, options)?;
         match location.existing(options)? {
             Existing::Stream(file_type) => Ok(Self::new(path, location.open_stream(file_type)?, None)),
-            Existing::Regular if !options.replace => Err(OutputError::Exists { path: path.to_owned() }),
-            Existing::Regular | Existing::Nothing => Self::temporary(location, options.replace),
+            Existing::Regular if !options.replace => {
+                // A trace is four files, and only a recording makes all of them give way.
+                if !options.keep_old || is_trace(&location)? {
+                    return Err(OutputError::Exists { path: path.to_owned() });
+                }
+                check_owner(&location, options)?;
+                Self::temporary(location, *options)
+            }
+            Existing::Regular | Existing::Nothing => Self::temporary(location, *options),
         }
     }
 
     /// Opens an output that becomes a regular file.
-    pub(super) fn temporary(location: Location, replace: bool) -> Result<Self, OutputError> {
+    pub(super) fn temporary(location: Location, options: OutputOptions) -> Result<Self, OutputError> {
         let (temporary, file) = Temporary::create(&location, Mode::from_raw_mode(0o666))?;
         let path = location.path.clone();
-        Ok(Self::new(&path, file, Some(Target { temporary, location, replace })))
+        Ok(Self::new(&path, file, Some(Target { temporary, location, options })))
     }
 
     fn new(path: &Path, file: File, target: Option<Target>) -> Self {
@@ -75,13 +83,17 @@ impl OutputFile {
         Some(OutputError::Io { path: self.path.clone(), source })
     }
 
-    /// Writes what is buffered, and gives the file its name.
-    pub fn finish(mut self) -> Result<(), OutputError> {
+    /// Writes what is buffered, and gives the file its name. Returns the new path of an earlier file that is kept.
+    pub fn finish(mut self) -> Result<Option<PathBuf>, OutputError> {
         self.out.flush().map_err(OutputError::io(&self.path))?;
-        match self.target {
-            Some(Target { temporary, location, replace }) => temporary.rename(&location, replace),
-            None => Ok(()),
+        let Some(Target { temporary, location, options }) = self.target else { return Ok(None) };
+        if options.replace || !options.keep_old {
+            temporary.rename(&location, options.replace)?;
+            return Ok(None);
         }
+        let kept = KeptFiles::rename_file(&location, &options)?;
+        temporary.rename(&location, false).inspect_err(|_| kept.restore())?;
+        Ok(kept.path().map(Path::to_owned))
     }
 
     fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {

@@ -10,7 +10,7 @@ use rustix::{
 
 use super::{
     Location, OutputError, OutputFile, OutputOptions,
-    kept::{KeptTrace, others},
+    kept::{KeptFiles, others},
     location::{Existing, open_descriptor},
     temporaries::Reserve,
 };
@@ -44,7 +44,7 @@ pub(crate) struct RegularFiles {
     /// `None` after it was released, or if the file system cannot reserve space.
     pub(crate) reserve: Option<Reserve>,
     /// The earlier trace of this name, if it was kept.
-    pub(crate) kept: Option<KeptTrace>,
+    pub(crate) kept: Option<KeptFiles>,
 }
 
 impl RecordingFiles {
@@ -65,7 +65,7 @@ impl RecordingFiles {
         match files {
             Ok(files) => Ok(Self::Regular(Box::new(RegularFiles { kept, ..files }))),
             Err(error) => {
-                kept.inspect(KeptTrace::restore);
+                kept.inspect(KeptFiles::restore);
                 Err(error)
             }
         }
@@ -109,7 +109,7 @@ fn make_way(
     events: &Location,
     others: &[Location],
     options: &OutputOptions,
-) -> Result<(Option<File>, Option<KeptTrace>), OutputError> {
+) -> Result<(Option<File>, Option<KeptFiles>), OutputError> {
     let mut existing = Vec::new();
     for location in std::iter::once(events).chain(others) {
         match location.existing(options)? {
@@ -128,7 +128,7 @@ fn make_way(
         old = Some(file);
     }
     if !options.replace && !existing.is_empty() {
-        let kept = KeptTrace::rename(events, &existing, options)?;
+        let kept = KeptFiles::rename_trace(events, options)?;
         return Ok((old, Some(kept)));
     }
     existing.into_iter().try_for_each(Location::remove)?;
@@ -218,7 +218,7 @@ impl UnfinishedFiles {
     /// Opens a new side table, which replaces an existing one and gets the owner and permissions of the events file.
     pub(crate) fn side_table(&self, path: &Path) -> Result<OutputFile, OutputError> {
         let location = self.events.location.sibling(path);
-        let file = OutputFile::temporary(location, true)?;
+        let file = OutputFile::temporary(location, OutputOptions::replacing(true))?;
         let (uid, gid) = (Uid::from_raw(self.stat.st_uid), Gid::from_raw(self.stat.st_gid));
         // Only root can give a file away; the table is as readable for others either way.
         let _ = fchown(file.file(), Some(uid), Some(gid));

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use trace_format::text::words;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::{Order, short};
@@ -143,16 +144,32 @@ impl TextStyle {
 
     /// As [`wrapped`](Self::wrapped), in this colour.
     pub fn wrapped_in(self, paint: Paint, text: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-        let paint = |line: &str| self.paint(paint, line);
-        const INDENT: &str = "    ";
-        let width = self.width.unwrap_or(usize::MAX);
         let begin = text.len() - text.trim_start().len();
-        let mut line = text[..begin].to_owned();
+        self.fold(paint, &text[..begin], &text[begin..], 4, out)
+    }
+
+    /// Writes a text after a label, on several lines where it does not fit into the width. All lines of the text begin in the same column.
+    pub fn labelled(self, label: &str, text: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        self.fold(Paint::Plain, label, text, label.width(), out)
+    }
+
+    /// Breaks a text between words, and never a command in backquotes.
+    fn fold(
+        self,
+        paint: Paint,
+        label: &str,
+        text: &str,
+        indent: usize,
+        out: &mut (impl Write + ?Sized),
+    ) -> io::Result<()> {
+        let paint = |line: &str| self.paint(paint, line);
+        let width = self.width.unwrap_or(usize::MAX);
+        let mut line = label.to_owned();
         let mut is_empty = true;
-        for word in text[begin..].split(' ') {
+        for word in words(text) {
             if !is_empty && line.width() + 1 + word.width() > width {
                 writeln!(out, "{}", paint(&line))?;
-                line = INDENT.to_owned();
+                line = " ".repeat(indent);
                 is_empty = true;
             }
             if !is_empty {
@@ -218,6 +235,15 @@ mod tests {
         assert_eq!(style.folded(stack, 80), [stack]);
         assert_eq!(style.folded(stack, 32), ["a.c:1 (first) < b.c:22 (second)", "< third (mutex:m)"]);
         assert_eq!(style.folded(stack, 20), ["a.c:1 (first)", "< b.c:22 (second)", "< third (mutex:m)"]);
+    }
+
+    #[test]
+    fn a_labelled_text_keeps_its_column_and_its_commands_whole() {
+        let mut out = Vec::new();
+        let style = TextStyle { width: Some(24), ..TextStyle::default() };
+        style.labelled("1. ", "record it again: `klock record ./prog`, as root", &mut out).unwrap();
+        let lines = "1. record it again:\n   `klock record ./prog`,\n   as root\n";
+        assert_eq!(String::from_utf8(out).unwrap(), lines);
     }
 
     #[test]

@@ -204,10 +204,12 @@ fn label(lane: &Lane, limit: usize) -> String {
 
 fn sums(chart: &Chart, lane: &Lane) -> String {
     let Lane { totals, .. } = lane;
-    let waits = format!("{} waits, {} waited", units::count(totals.waits), units::duration(totals.wait_ns));
+    let waits =
+        format!("{}, {} waited", units::counted(totals.waits, "wait"), units::duration(totals.wait_ns));
     if chart.holds_recorded {
         let [held, caused] = [totals.hold_ns, totals.caused_ns].map(units::duration);
-        format!("{} holds, {held} held, {caused} of waiting caused; {waits}", units::count(totals.holds))
+        let holds = units::counted(totals.holds, "hold");
+        format!("{holds}, {held} held, {caused} of waiting caused; {waits}")
     } else {
         waits
     }

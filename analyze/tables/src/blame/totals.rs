@@ -133,7 +133,7 @@ impl Totals {
         let is_most = |ns: i64| ns > self.waited_ns / 2;
         if is_most(self.owner_ns) && self.chains.is_none() {
             Some(
-                "the code of most holders was not recorded: klock blame --by task names the holders, klock report --by site the code that waited",
+                "the code of most holders was not recorded: `klock blame --by task` names the holders, `klock report --by site` the code that waited",
             )
         } else if is_most(self.owner_ns.saturating_add(self.unknown_ns)) {
             Some("most holders were not recorded: `klock report --by site` shows the code that waited")

@@ -84,7 +84,7 @@ impl PathTotals {
     /// Writes the sum and its parts, exact, so that it can be checked; and what the trace lacks.
     pub(super) fn write(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
         let of = match (self.spans, self.tasks.as_slice()) {
-            (Some(spans), _) => format!("{spans} spans"),
+            (Some(spans), _) => units::counted(spans, "span"),
             (None, [task]) => task.clone(),
             (None, tasks) => format!("{} tasks", tasks.len()),
         };

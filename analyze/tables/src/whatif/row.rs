@@ -120,7 +120,7 @@ pub(crate) fn reason(refusal: Refusal) -> String {
             percent(MOST_WAITS_FIT)
         ),
         Refusal::Stuck => {
-            "in the replay tasks wait for each other for ever: klock order shows opposite orders of locks"
+            "in the replay tasks wait for each other for ever: `klock order` shows opposite orders of locks"
                 .to_owned()
         }
     }

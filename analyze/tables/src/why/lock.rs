@@ -98,9 +98,14 @@ impl JudgedLock {
         })
     }
 
+    /// Returns the verdicts that text says, the one that explains most before the others.
+    pub fn said(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.said)
+    }
+
     /// Returns the finding that it slows nobody down.
     pub(super) fn quiet(&self) -> Option<&Finding> {
-        self.findings.iter().find(|finding| finding.said && finding.verdict == Verdict::Quiet)
+        self.said().find(|finding| finding.verdict == Verdict::Quiet)
     }
 
     /// Writes the lock as text: a heading, the verdicts that are said, and the values of the rules that do not hold.
@@ -117,26 +122,21 @@ impl JudgedLock {
             self.most
         );
         style.wrapped_in(Paint::Bold, &heading, out)?;
-        let mut line = |text: &str| style.wrapped_in(Paint::Plain, text, out);
-        for (finding, number) in self.findings.iter().filter(|finding| finding.said).zip(1..) {
-            let explains = finding.explains_ns.map_or_else(String::new, |ns| {
-                format!(" (explains {} of the waiting)", percent(ns, waited_ns))
-            });
-            line(&format!("{number}. {}{explains}", finding.heading))?;
+        for (finding, number) in self.said().zip(1..) {
+            style.labelled(&format!("{number}. "), &finding.summary(waited_ns), out)?;
             if finding.verdict != Verdict::Quiet {
-                line(&format!("   {}", finding.evidence))?;
-                line(&format!("   -> {}", finding.advice))?;
+                style.labelled("   ", &finding.evidence, out)?;
+                style.labelled("   -> ", &finding.advice, out)?;
                 if let Some(prediction) = &finding.prediction {
-                    line(&format!("      {prediction}"))?;
+                    style.labelled("      ", &prediction.to_string(), out)?;
                 }
             }
         }
-        let first = self.findings.first().filter(|finding| finding.said).map(|finding| finding.verdict);
-        match first {
+        match self.said().next().map(|finding| finding.verdict) {
             Some(Verdict::Quiet) => return Ok(()),
-            Some(Verdict::Deadlock) => return style.wrapped(&format!("see: {}", self.see), out),
+            Some(Verdict::Deadlock) => return style.wrapped(&format!("see: `{}`", self.see), out),
             Some(_) => {}
-            None => line("no rule holds: the waiting has no main cause")?,
+            None => style.labelled("", "no rule holds: the waiting has no main cause", out)?,
         }
         let value = |finding: &Finding| {
             let (value, limit) =
@@ -149,6 +149,6 @@ impl JudgedLock {
         if !others.is_empty() {
             style.wrapped(&format!("also: {}", others.join(", ")), out)?;
         }
-        style.wrapped(&format!("see: {}", self.see), out)
+        style.wrapped(&format!("see: `{}`", self.see), out)
     }
 }

@@ -82,13 +82,22 @@ pub struct Finding {
     /// The gain of the change that the verdict asks for; `None` if it asks for none, or is not reported.
     pub prediction: Option<Prediction>,
     #[serde(skip)]
-    pub(super) heading: &'static str,
+    heading: &'static str,
     /// The heading in the list of rules that do not hold.
     #[serde(skip)]
     pub(super) short: Option<&'static str>,
     /// The change that it asks for, and what the change does.
     #[serde(skip)]
     pub(super) change: Option<(Change, &'static str)>,
+}
+
+impl Finding {
+    /// Returns the verdict in words, with the part of this waiting that it explains.
+    pub fn summary(&self, waited_ns: i64) -> String {
+        let part = self.explains_ns.map(|ns| percent(ns, waited_ns));
+        let explains = part.map_or_else(String::new, |part| format!(" (explains {part} of the waiting)"));
+        format!("{}{explains}", self.heading)
+    }
 }
 
 /// A rule, applied to a lock.
@@ -220,7 +229,7 @@ impl<'a> Rules<'a> {
         } else {
             let source = names.source;
             format!(
-                ". Record again, as root, with --off-cpu --locks {source} to see whether the holder ran or slept meanwhile"
+                ". Record again, as root, with `--off-cpu --locks {source}` to see whether the holder ran or slept meanwhile"
             )
         };
         let handoff = Rule {
@@ -252,7 +261,7 @@ impl<'a> Rules<'a> {
                     holds: pressure < PERCENT,
                     value: Some((pressure, PERCENT)),
                     evidence: format!("the threads that waited for it did so for {of_time} of their time"),
-                    advice: "perf record shows where the program runs, klock record --off-cpu where it sleeps".into(),
+                    advice: "`perf record` shows where the program runs, `klock record --off-cpu` where it sleeps".into(),
                     ..Rule::default()
                 }
             }
@@ -262,18 +271,18 @@ impl<'a> Rules<'a> {
                 evidence: format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
                 advice: if names.has_no_holds {
                     let (trace, lock) = (&names.trace, &names.lock);
-                    format!("it belongs to a lock of the program's own, whose holders klock cannot see; klock report{trace} --by stack --lock {lock} shows who waits for it")
+                    format!("it belongs to a lock of the program's own, whose holders klock cannot see; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
                 } else if facts.nobody_ns > 0 {
-                    "record the holds, too: klock record COMMAND has those of pthread locks, --locks kernel those of kernel locks".into()
+                    "record the holds, too: `klock record COMMAND` has those of pthread locks, `--locks kernel` those of kernel locks".into()
                 } else {
-                    format!("record what the holders do: klock record --off-cpu --locks {}", names.source)
+                    format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
                 },
                 ..part(parts.not_known_ns, 50 * PERCENT)
             },
             V::Nested => {
                 let (nested, trace) = (names.nested.as_ref(), &names.trace);
                 let most = nested.map_or("other locks", |lock| &lock.name);
-                let why = nested.map(|lock| format!(": klock why{trace} --lock {}", lock.word));
+                let why = nested.map(|lock| format!(": `klock why{trace} --lock {}`", lock.word));
                 Rule {
                     heading: "its holders wait for another lock",
                     short: Some("holders wait for another lock"),
@@ -334,7 +343,7 @@ impl<'a> Rules<'a> {
             V::WriterBlocksReaders => Rule {
                 heading: "writers keep readers waiting",
                 evidence: format!("for {} of the waiting, a reader waited for a writer", share(facts.shared_by_exclusive_ns)),
-                advice: format!("shorten what writers do: klock report{} --by site --mode exclusive --lock {}", names.trace, names.lock),
+                advice: format!("shorten what writers do: `klock report{} --by site --mode exclusive --lock {}`", names.trace, names.lock),
                 ..part(facts.shared_by_exclusive_ns, 50 * PERCENT)
             },
             V::LongSite => {

@@ -100,7 +100,7 @@ impl Trust {
         let mut first = if self.events < self.recorded {
             format!("trust: {} of {} events were read, over {span}, {lost}", n(self.events), n(self.recorded))
         } else {
-            format!("trust: {} events over {span}, {lost}", n(self.events))
+            format!("trust: {} over {span}, {lost}", units::counted(self.events, "event"))
         };
         if let Some(why) = effect(Line::Idle, about).filter(|_| self.idle_waits > 0) {
             let ns = units::duration(self.idle_wait_ns);
