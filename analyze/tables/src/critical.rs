@@ -98,6 +98,8 @@ sums! {
         waited_ns: Sum,
         /// 0 if no task waited.
         rank: Sum,
+        /// 1 if holds of the lock are recorded.
+        measured: Max,
         spans: Sum,
         p50_ns: Sum,
         p99_ns: Sum,
@@ -139,8 +141,10 @@ pub fn critical(traces: &[Trace], options: &CriticalOptions) -> Result<CriticalP
     let frame = lines.frame().and_then(|frame| {
         let of_spans = |column: &str| known(col(column), (col("spans") + lit(1)) * lit(i64::from(has_spans)));
         let at_most = (col("held_ns") + col("handoff_ns")).alias("at_most_ns");
+        let of_holds = [col("path_ns"), col("held_ns"), at_most].map(|of| known(of, col("measured")));
+        let [path, held, at_most] = of_holds;
         let rank = known(col("rank"), col("rank"));
-        let columns = [at_most, rank, of_spans("spans"), of_spans("p50_ns"), of_spans("p99_ns")];
+        let columns = [path, held, at_most, rank, of_spans("spans"), of_spans("p50_ns"), of_spans("p99_ns")];
         frame.lazy().with_columns(columns).collect()
     });
     let name = |[at, group, lock]: [i64; 3]| {
@@ -176,7 +180,7 @@ fn add_lines(
     let of_paths = sums.by_lock.keys().copied().filter(|(_, lock)| input.selection.selects_lock(lock.0));
     let of_waits = ranks.keys().filter(|_| !has_spans).map(|lock| (0, *lock));
     let keys: BTreeSet<(usize, LockId)> = of_paths.chain(of_waits).collect();
-    let over_spans = sums.over_spans();
+    let (over_spans, rules) = (sums.over_spans(), input.rules());
     for key in keys {
         let LockSums { path_ns, held_ns, handoff_ns, jumps } =
             sums.by_lock.get(&key).copied().unwrap_or_default();
@@ -184,7 +188,9 @@ fn add_lines(
         let (group, lock) = key;
         let waited_ns = waited.get(&lock).copied().unwrap_or(0);
         let rank = ranks.get(&lock).copied().unwrap_or(0);
-        let line = RowSums { path_ns, held_ns, handoff_ns, jumps, waited_ns, rank, spans, p50_ns, p99_ns };
+        let measured = i64::from(rules.measures_holds(lock));
+        let line =
+            RowSums { path_ns, held_ns, handoff_ns, jumps, waited_ns, rank, measured, spans, p50_ns, p99_ns };
         lines.push([at as i64, group as i64, i64::from(lock.0)], &line);
     }
 }
@@ -216,7 +222,7 @@ impl Sink for Waited<'_> {
 /// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and those of spans their name.
 pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<CriticalRow>> {
     type Of = Column<CriticalRow>;
-    let part = move |row: &CriticalRow| units::ppm(row["path_ns"], path_ns);
+    let part = move |row: &CriticalRow| row.get("path_ns").and_then(|ns| units::ppm(ns, path_ns));
     let mut columns = vec![
         duration(
             "path",
@@ -270,10 +276,13 @@ impl Table for CriticalPath {
     /// Says which locks are notable.
     fn below(&self, row: &CriticalRow) -> Vec<String> {
         let path_ns = self.totals.path_ns;
-        let is_little = row["at_most_ns"].saturating_mul(10) <= row["waited_ns"];
-        let is_much = path_ns > 0 && row["waited_ns"] >= path_ns / 10;
-        let is_notable = row.key.span.is_none() && is_little && is_much;
-        is_notable.then(|| "  much waited for, little on the path".to_owned()).into_iter().collect()
+        let is_much = row.key.span.is_none() && path_ns > 0 && row["waited_ns"] >= path_ns / 10;
+        let note = match row.get("at_most_ns") {
+            Some(ns) if ns.saturating_mul(10) <= row["waited_ns"] => "little on the path",
+            Some(_) => return Vec::new(),
+            None => "its holds were not recorded",
+        };
+        is_much.then(|| format!("  much waited for, {note}")).into_iter().collect()
     }
 
     fn about(&self) -> About {

@@ -64,6 +64,8 @@ pub(super) struct Facts {
     pub(super) deadlock: Option<DeadlockKind>,
     /// Whether off-CPU time was recorded. If not, a holder's state is known only while it waits for a lock.
     pub(super) is_covered: bool,
+    /// Whether its holds were not recorded.
+    pub(super) is_unmeasured: bool,
     /// Whether its kind of lock can be shared.
     pub(super) can_be_shared: bool,
     /// The lifetimes of the tasks that waited.
@@ -107,7 +109,7 @@ pub(super) struct FactNames {
     pub(super) lock: String,
     /// The word of `--locks` that records locks of its kind.
     pub(super) source: &'static str,
-    /// Whether its kind has no holds: a condition variable or a semaphore with which a program builds a lock.
+    /// Whether its holds cannot be recorded: a condition variable, a semaphore or a futex with which a program builds a lock.
     pub(super) has_no_holds: bool,
     /// By site, as in the facts.
     pub(super) sites: Vec<String>,
@@ -174,6 +176,7 @@ impl Facts {
         Self {
             deadlock: *deadlock,
             is_covered,
+            is_unmeasured: !input.rules().measures_holds(*lock),
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
             lifetimes_ns: lived(&mut of_lock.waiters.keys()),
             herds: (herds.wakes, herds.woken, herds.vain),
@@ -307,7 +310,7 @@ impl FactNames {
             trace: if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) },
             lock: lock_word(names, id),
             source: row.map_or("pthread", |lock| source(lock.kind)),
-            has_no_holds: row.is_some_and(|lock| lock.kind.is_idle()),
+            has_no_holds: row.is_some_and(|lock| has_no_holds(lock.kind, input)),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
             slept_in: most(&parts.slept_in).map(slept_in).filter(|place| !place.is_empty()),
             slept_at: slept_at.map(|(number, _)| site(*number)),
@@ -337,6 +340,12 @@ const fn source(kind: LockKind) -> &'static str {
         kind if kind.is_kernel() => "kernel",
         _ => "pthread",
     }
+}
+
+/// Whether holds of locks of this kind cannot be recorded. A futex may be a part of a pthread lock, unless these are recorded, too.
+fn has_no_holds(kind: LockKind, input: &Input<'_>) -> bool {
+    let pthread = input.trace.info().source_of(LockKind::PthreadMutex);
+    kind.is_idle() || kind == LockKind::Futex && pthread.is_some_and(|source| source.holds)
 }
 
 const fn can_be_shared(kind: LockKind) -> bool {

@@ -168,7 +168,7 @@ impl<'a> Rules<'a> {
         Self {
             is_long_site: is_long && rules.part(rules.worst_ns()) >= 50 * PERCENT,
             has_hog: has_most && rules.part(facts.hog_caused_ns) >= 50 * PERCENT,
-            is_convoy: rules.part(facts.convoy_wait_ns) >= 50 * PERCENT,
+            is_convoy: !facts.is_unmeasured && rules.part(facts.convoy_wait_ns) >= 50 * PERCENT,
             ..rules
         }
     }
@@ -242,6 +242,8 @@ impl<'a> Rules<'a> {
             change: Some((ChangeKind::Handoff, format!("{}=0", names.id), "with hand-offs that take no time")),
             ..part(parts.handoff_ns, 50 * PERCENT)
         };
+        // Without holds, a lock is never known to be free.
+        let handoff = if facts.is_unmeasured { Rule::default() } else { handoff };
         match verdict {
             V::Deadlock => Rule {
                 heading: "tasks wait for each other for ever",
@@ -424,7 +426,7 @@ impl<'a> Rules<'a> {
                 heading: "a convoy: it is free, but each waiter has to wake up first",
                 short: Some("convoys"),
                 holds: is_convoy,
-                value: Some((self.part(facts.convoy_wait_ns), 50 * PERCENT)),
+                value: (!facts.is_unmeasured).then(|| (self.part(facts.convoy_wait_ns), 50 * PERCENT)),
                 ..handoff
             },
             V::Handoff => Rule {
