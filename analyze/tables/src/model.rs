@@ -15,7 +15,8 @@ use crate::{
 };
 use intervals::{
     Filter,
-    engine::{Counts, Hold, HoldState, Outcome, Wait, histories, model::Model},
+    engine::{Counts, Hold, HoldState, Outcome, Wait, histories, model::Model, tries_model},
+    items::Polling,
 };
 
 mod context;
@@ -40,6 +41,7 @@ pub(super) struct Seen {
     payers: Vec<Vec<(Option<Hold>, bool)>>,
     /// The attempts that failed.
     try_failures: Vec<Event>,
+    pollings: Vec<Polling>,
     pub(super) counts: Counts,
 }
 
@@ -75,7 +77,16 @@ impl Seen {
         let (intervals, counts) = model.intervals();
         let is_failure = |event: &&Event| event.kind == EventKind::TryFail && event.task.is_some();
         let try_failures = selected.iter().filter(is_failure).copied().collect();
-        Self { filter, holds: intervals.holds, waits: intervals.waits, payers, counts, try_failures }
+        let pollings = tries_model::polled(&selected);
+        Self {
+            filter,
+            pollings,
+            holds: intervals.holds,
+            waits: intervals.waits,
+            payers,
+            counts,
+            try_failures,
+        }
     }
 
     fn selects(&self, task: TaskId, mode: Mode, wait_ns: Option<i64>) -> bool {

@@ -203,14 +203,16 @@ impl Table for Report {
         columns(self.by, self.traces > 1)
     }
 
-    /// Adds the columns of attempts and of what was open at the end, where they are not 0, if a row has no acquisition.
+    /// Adds the column of polling where it is not 0, and those of attempts and of what was open at the end, if a row has no acquisition.
     fn text_columns(&self) -> Vec<String> {
         let has_none = self.by != By::Process && self.rows.iter().any(|row| row["count"] == 0);
         let is_used = |column: &Column<Row>| self.rows.iter().any(|row| row[&*column.field.name] > 0);
         let declared = self.columns();
         let unfinished = declared.iter().filter(|column| UNFINISHED.contains(&column.word()));
         let unfinished = unfinished.filter(|column| has_none && is_used(column)).map(Column::word);
-        text_columns(self.by).iter().copied().chain(unfinished).map(str::to_owned).collect()
+        let polled = declared.iter().filter(|column| column.word() == "polled" && is_used(column));
+        let more = unfinished.chain(polled.map(Column::word));
+        text_columns(self.by).iter().copied().chain(more).map(str::to_owned).collect()
     }
 
     /// Adds the column that rows are sorted by.
@@ -281,18 +283,18 @@ const LEAST_PERCENT: i64 = 1;
 
 /// Returns the sentence if all waits together, of all threads, took less than [`LEAST_PERCENT`] of the time that was recorded: then no
 /// thread waited longer. It is certain only if nothing was lost or filtered out, no wait is open at the end, no wait that may be for a lock is
-/// left out, and no lock is polled.
+/// left out. Polling for a lock counts as a wait.
 fn verdict(report: &Report) -> Option<String> {
     let trust = &report.trust;
     let is_whole =
         report.is_unfiltered && report.traces == 1 && trust.lost == 0 && trust.waits_open_at_end == 0;
-    let is_polled = report.totals.get("try_failed") > report.totals.get("count");
     let undecided = trust.left_out.iter().filter(|left_out| left_out.purpose == Purpose::Undecided);
     let undecided_ns: i64 = undecided.map(|left_out| left_out.wait_ns).sum();
     let waited_ns = report.totals.get("wait_total_ns")?.checked_add(trust.abandoned_wait_ns)?;
+    let waited_ns = waited_ns.checked_add(report.totals.get("polled_ns")?)?;
     let waited_ns = waited_ns.checked_add(undecided_ns)?;
     let is_little = waited_ns.checked_mul(100)? < trust.span_ns.checked_mul(LEAST_PERCENT)?;
-    (is_whole && is_little && !is_polled && !report.rows.is_empty()).then(|| {
+    (is_whole && is_little && !report.rows.is_empty()).then(|| {
         format!(
             "All waits together took {} of {}: no thread was slowed down by more than {LEAST_PERCENT} % by the locks that were recorded. \
              `perf record` shows where a program runs, `klock record --off-cpu` where it sleeps",

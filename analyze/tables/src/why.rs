@@ -243,7 +243,7 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
         next.push("`klock report --idle --by purpose` shows idle and undecided waits");
     }
     if ledger.polling_ns > 0 {
-        next.push("`klock report -k try_failed` shows the locks that are polled");
+        next.push("`klock report -k polled` shows the locks that are polled");
     }
     if ledger.unknown_ns > 0 && !has_off_cpu {
         next.push("`klock record --off-cpu COMMAND` records where threads sleep");

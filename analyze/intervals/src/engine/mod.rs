@@ -49,6 +49,10 @@ mod simple;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod tries;
+#[cfg(any(test, feature = "testing"))]
+#[path = "../../tests/support/tries_model.rs"]
+pub mod tries_model;
 
 pub use charge::LockPayers;
 pub use counts::Counts;

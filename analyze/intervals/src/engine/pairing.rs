@@ -15,6 +15,7 @@ use super::{
     lock_state::{LockState, Step},
     rules::Rules,
     slots::Slots,
+    tries::Tries,
 };
 use crate::items::{HoldState, Item, Outcome, Sink, TryFailure};
 
@@ -28,6 +29,7 @@ pub struct Engine {
     free: Vec<u32>,
     last_loss_ns: Option<i64>,
     counts: Counts,
+    tries: Tries,
     /// The ends of threads and the signals of condition variables that were seen.
     history: History,
 }
@@ -43,7 +45,8 @@ impl Engine {
         let rules = rules.into();
         let slots = Slots::new(rules.locks(), shard_bits);
         let (states, free, history) = (Vec::new(), Vec::new(), History::default());
-        Self { rules, slots, states, free, last_loss_ns: None, counts: Counts::default(), history }
+        let (counts, tries) = (Counts::default(), Tries::default());
+        Self { rules, slots, states, free, last_loss_ns: None, counts, tries, history }
     }
 
     /// Adds the next lock of a recording that goes on, before its first event.
@@ -64,6 +67,9 @@ impl Engine {
             (kind, event.task(), self.rules.of(lock).ends_by)
         {
             self.history.add(kind, ends_by, (lock, task, ts_ns));
+        }
+        if kind == EventKind::TryFail || !self.tries.is_empty() {
+            self.tries.push(event, lock, sink);
         }
         let slot = self.slots.of(lock);
         let state = match slot.open {
@@ -145,6 +151,7 @@ impl Engine {
 
     /// Ends the trace at `end_ns`: emits what is still open.
     pub fn finish(mut self, end_ns: i64, sink: &mut impl Sink) -> Counts {
+        self.tries.end_all(sink);
         self.cut(end_ns, HoldState::OpenAtEnd, Outcome::OpenAtEnd, sink);
         self.counts
     }
@@ -153,6 +160,7 @@ impl Engine {
         self.counts.losses += 1;
         self.last_loss_ns = Some(ts_ns);
         sink.push(Item::Lost { ts_ns, count });
+        self.tries.end_all(sink);
         self.cut(ts_ns, HoldState::CutByLoss, Outcome::CutByLoss, sink);
     }
 

@@ -14,6 +14,7 @@ use crate::{
     input::names::purposes::{Purpose, Purposes},
     input::names::{Names, printable},
     input::source,
+    items::Polling,
 };
 use output::error::AnalyzeError;
 
@@ -223,6 +224,12 @@ impl Selection {
     pub fn selects_try_failure(&self, failure: &TryFailure) -> bool {
         let TryFailure { lock, task, mode, ts_ns, stack, .. } = *failure;
         self.window.contains(ts_ns) && self.selects_interval((lock, task), mode, stack, None)
+    }
+
+    /// Whether a time of polling is selected and ends in the window.
+    pub fn selects_polling(&self, polling: &Polling) -> bool {
+        let Polling { lock, task, mode, stack, end_ns, .. } = *polling;
+        self.window.contains(end_ns) && self.selects_interval((lock, task), mode, stack, None)
     }
 
     /// Whether an event is selected. A `lost` event has no lock or task, so only the window applies to it.

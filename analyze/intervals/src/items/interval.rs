@@ -213,6 +213,24 @@ pub struct TryFailure {
     pub stack: Option<StackId>,
 }
 
+/// The time in which a task tries for a lock again and again without waiting for it, from its first failed try to its success or, if it
+/// gave up, to its last try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polling {
+    /// The lock.
+    pub lock: LockId,
+    /// The task.
+    pub task: TaskId,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// The stack of the first try.
+    pub stack: Option<StackId>,
+    pub start_ns: i64,
+    pub end_ns: i64,
+    /// The number of failed tries, two or more.
+    pub tries: i64,
+}
+
 /// The hold in which a wait began, and in which it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Charge {

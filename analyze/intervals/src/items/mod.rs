@@ -17,7 +17,7 @@ use trace_format::{EventRow, LockId};
 
 pub use cause::State;
 pub use cause::{Caused, Detail, Passed, Payer};
-pub use interval::{Charge, Hold, HoldId, HoldState, Outcome, Share, TryFailure, Wait, started};
+pub use interval::{Charge, Hold, HoldId, HoldState, Outcome, Polling, Share, TryFailure, Wait, started};
 
 /// Something that was found in a trace.
 #[derive(Clone, Copy)]
@@ -37,6 +37,8 @@ pub enum Item<'a> {
     Share(&'a Wait, &'a Share),
     /// An attempt found the lock taken and did not wait.
     TryFailed(&'a TryFailure),
+    /// A task polled for a lock with failed tries.
+    Polled(&'a Polling),
     /// `count` events are missing before `ts_ns`; 0 if the count was not read. Every sink of a parallel reading receives it.
     Lost {
         /// The time of the loss.
@@ -63,6 +65,7 @@ impl Item<'_> {
             Self::Acquired(hold) | Self::Hold(hold) => Some(hold.lock),
             Self::WaitBegins(wait) | Self::Wait(wait) | Self::Share(wait, _) => Some(wait.lock),
             Self::TryFailed(failure) => Some(failure.lock),
+            Self::Polled(polling) => Some(polling.lock),
             _ => None,
         }
     }

@@ -24,6 +24,18 @@ fn figures(path: &CriticalPath) -> Vec<(&str, [i64; 7])> {
 }
 
 #[test]
+fn a_lock_without_recorded_holds_has_no_time_on_the_path() {
+    let text = "lock f futex\nsource futex kinds=futex holds=no\n0 A acquire m\n10 B wait f\n90 A wake f\n91 B acquire f wait=81 peer=A\n\
+                95 B release m\n100 B acquire n";
+    let path = of(text, &options("B", 100));
+    let row = path.rows.iter().find(|row| row.name.starts_with("#0 f")).unwrap();
+    let columns = ["path_ns", "held_ns", "at_most_ns"].map(|column| row.get(column));
+    assert_eq!((columns, row["waited_ns"]), ([None; 3], 81));
+    let text = testing::written(&path, Format::Text, TextStyle::default());
+    assert!(text.contains("much waited for, its holds were not recorded"), "{text}");
+}
+
+#[test]
 fn v4_shows_what_is_on_the_path_beside_what_was_waited_for() {
     let path = of(V4, &options("R", 120));
     let expected = [

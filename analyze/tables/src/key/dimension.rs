@@ -7,7 +7,7 @@ use super::part::{Key, Part};
 use intervals::{
     input::names::purposes::Purpose,
     input::names::{Names, UNKNOWN, printable, shorten},
-    items::{Hold, TryFailure, Wait},
+    items::{Hold, Polling, TryFailure, Wait},
 };
 use output::{choices, layout::STACK_SEPARATOR};
 
@@ -143,6 +143,12 @@ impl From<&Hold> for Subject {
 impl From<&TryFailure> for Subject {
     fn from(failure: &TryFailure) -> Self {
         Self { lock: failure.lock, task: failure.task, stack: failure.stack }
+    }
+}
+
+impl From<&Polling> for Subject {
+    fn from(polling: &Polling) -> Self {
+        Self { lock: polling.lock, task: polling.task, stack: polling.stack }
     }
 }
 

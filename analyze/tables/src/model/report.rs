@@ -6,10 +6,13 @@ use trace_format::{LockId, Mode, StackId, TaskId};
 
 use super::{Key, Seen, keys::key};
 use crate::key::By;
-use intervals::engine::{Hold, HoldState, Outcome};
+use intervals::{
+    engine::{Hold, HoldState, Outcome},
+    items::Polling,
+};
 
-/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns.
-type Unfinished = [i64; 7];
+/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns, ns of polling.
+type Unfinished = [i64; 8];
 
 /// The columns of a row by name.
 pub(crate) type Numbers = BTreeMap<&'static str, Option<i64>>;
@@ -25,6 +28,11 @@ impl Seen {
             let row = &mut rows.entry(key(by, lock, task, stack)).or_default().1;
             row.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
         });
+        // Polling alone makes no row: its tries do.
+        self.polled(|polling, ns| {
+            let row = rows.get_mut(&key(by, polling.lock, polling.task, polling.stack));
+            row.into_iter().for_each(|(_, unfinished)| unfinished[7] += ns);
+        });
         let cut = self.cut(by);
         let row = |(key, (holds, unfinished)): (Key, (Vec<&Hold>, Unfinished))| {
             let cut = cut.get(&key).copied().unwrap_or(0);
@@ -37,14 +45,14 @@ impl Seen {
     fn unfinished(&self, mut add: impl FnMut(LockId, TaskId, Option<StackId>, Unfinished)) {
         for wait in self.selected_waits() {
             let one = match wait.outcome {
-                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0],
-                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns],
+                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0, 0],
+                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns, 0],
                 _ => continue,
             };
             add(wait.lock, wait.task, wait.stack, one);
         }
         for hold in self.selected_holds().filter(|hold| hold.state == HoldState::OpenAtEnd) {
-            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0];
+            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0, 0];
             add(hold.lock, hold.task, hold.stack, one);
         }
         for event in &self.try_failures {
@@ -52,7 +60,17 @@ impl Seen {
             if self.selects(task, event.mode.unwrap_or(Mode::Exclusive), None)
                 && self.ended_in_window(event.ts_ns)
             {
-                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0]);
+                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0, 0]);
+            }
+        }
+    }
+
+    /// Calls `add` for each selected time of polling.
+    fn polled(&self, mut add: impl FnMut(&Polling, i64)) {
+        for polling in &self.pollings {
+            let Polling { task, mode, end_ns, start_ns, .. } = *polling;
+            if self.selects(task, mode, None) && self.ended_in_window(end_ns) {
+                add(polling, end_ns - start_ns);
             }
         }
     }
@@ -60,6 +78,7 @@ impl Seen {
     pub(super) fn totals(&self) -> Numbers {
         let mut unfinished = Unfinished::default();
         self.unfinished(|_, _, _, one| unfinished.iter_mut().zip(one).for_each(|(sum, one)| *sum += one));
+        self.polled(|_, ns| unfinished[7] += ns);
         columns(&self.credited().collect::<Vec<_>>(), unfinished)
     }
 
@@ -81,8 +100,16 @@ pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
     let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
     let complete: Vec<&&Hold> = holds.iter().filter(|hold| hold.state == HoldState::Complete).collect();
     let times: Vec<i64> = complete.iter().map(|hold| hold.end_ns - hold.start_ns).collect();
-    let [abandoned, abandoned_wait_ns, try_failed, open_holds, open_hold_ns, open_waits, open_wait_ns] =
-        unfinished;
+    let [
+        abandoned,
+        abandoned_wait_ns,
+        try_failed,
+        open_holds,
+        open_hold_ns,
+        open_waits,
+        open_wait_ns,
+        polled_ns,
+    ] = unfinished;
     let is_measured = !complete.is_empty();
     let total: i64 = times.iter().sum();
     let known: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
@@ -119,6 +146,7 @@ pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
         ("abandoned", Some(abandoned)),
         ("abandoned_wait_ns", Some(abandoned_wait_ns)),
         ("try_failed", Some(try_failed)),
+        ("polled_ns", Some(polled_ns)),
         ("open_holds", Some(open_holds)),
         ("open_hold_ns", Some(open_hold_ns)),
         ("open_waits", Some(open_waits)),

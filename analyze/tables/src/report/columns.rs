@@ -108,6 +108,7 @@ pub(super) fn always() -> Vec<Column<Row>> {
         count("abandoned", "Waits that ended without the lock: a timeout, a signal.").sum(),
         duration("abandoned_wait", "The sum of these waits.").sum(),
         count("try_failed", "Attempts that found the lock taken and did not wait: trylock.").sum(),
+        duration("polled", "Failed tries in a row, from the first one up to the success.").sum(),
         count("open_holds", "Holds that were open at the end, in no other column.").sum(),
         duration("open_hold", "The sum of these holds until the end: they are at least as long.").sum(),
         count("open_waits", "Waits that were open at the end, in no other column.").sum(),

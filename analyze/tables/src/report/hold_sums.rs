@@ -30,6 +30,8 @@ sums! {
         abandoned_wait_ns: Sum,
         /// Attempts that found the lock taken and did not wait.
         try_failed: Sum,
+        /// Time in which tasks tried again and again.
+        polled_ns: Sum,
         /// Holds and waits that were open at the end, and their times until then.
         open_holds: Sum,
         open_hold_ns: Sum,

@@ -212,6 +212,11 @@ impl Sink for Summing<'_> {
                     self.sums(wait).sums.add_wait(wait);
                 }
             }
+            Item::Polled(polling) if self.rows.selection.selects_polling(polling) => {
+                let sums = &mut self.sums(polling).sums;
+                let ns = polling.end_ns.saturating_sub(polling.start_ns);
+                sums.polled_ns = sums.polled_ns.saturating_add(ns);
+            }
             Item::TryFailed(failure) if self.rows.selection.selects_try_failure(failure) => {
                 self.sums(failure).sums.try_failed += 1;
             }

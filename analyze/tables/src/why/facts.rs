@@ -42,9 +42,9 @@ pub(super) struct UsedLock {
 }
 
 impl UsedLock {
-    /// Returns the time of waits for it, and of condition waits that were woken in vain.
-    pub(super) const fn lost_ns(&self) -> i64 {
-        self.of_lock.waited_ns.saturating_add(self.herds.vain_ns)
+    /// Returns the time of waits for it, of polling for it, and of condition waits that were woken in vain.
+    pub(super) fn lost_ns(&self) -> i64 {
+        self.of_lock.waited_ns.saturating_add(self.of_lock.polled_ns()).saturating_add(self.herds.vain_ns)
     }
 
     /// Returns the start and the end of a task within what was read.
@@ -90,6 +90,10 @@ pub(super) struct Facts {
     pub(super) hog_ns: i64,
     pub(super) hog_caused_ns: i64,
     pub(super) all_held_ns: i64,
+    /// Failed tries of tasks that polled for it, the time in which they did, and their lifetimes.
+    pub(super) tries: i64,
+    pub(super) polled_ns: i64,
+    pub(super) polled_lifetimes_ns: i64,
     /// The signals that woke herds, the condition waits that these ended, and those of them in vain.
     pub(super) herds: (i64, i64, i64),
     /// The time from a wake-up in vain until its task had the lock, which is no wait for the lock; the lifetimes of these tasks.
@@ -179,6 +183,9 @@ impl Facts {
             is_unmeasured: !input.rules().measures_holds(*lock),
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
             lifetimes_ns: lived(&mut of_lock.waiters.keys()),
+            tries: of_lock.tries,
+            polled_ns: of_lock.polled_ns(),
+            polled_lifetimes_ns: lived(&mut of_lock.polled.keys()),
             herds: (herds.wakes, herds.woken, herds.vain),
             herd_ns: herds.vain_ns,
             herd_lifetimes_ns: lived(&mut herds.by_task.keys()),

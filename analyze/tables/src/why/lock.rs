@@ -25,6 +25,8 @@ pub struct JudgedLock {
     /// The trace, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// The time in which tasks polled for it with failed tries.
+    pub polled_ns: i64,
     /// The number of tasks that waited for it.
     pub waiters: usize,
     /// The task that waited longest, with its share of its own lifetime; empty if it waited no more than others.
@@ -77,6 +79,7 @@ impl UsedLock {
             lock_id: self.lock.0,
             name: input.names.lock_label(self.lock),
             trace,
+            polled_ns: facts.polled_ns,
             waiters: waiters.len(),
             most,
             see: format!("klock {see}{}{by} --lock {}", facts.names.trace, facts.names.lock),
@@ -114,13 +117,19 @@ impl JudgedLock {
         let threads =
             if self.waiters == 1 { "1 thread".to_owned() } else { format!("{} threads", self.waiters) };
         let trace = self.trace.as_deref().map_or_else(String::new, |trace| format!("{trace}: "));
-        let heading = format!(
-            "{trace}{}: {threads} waited {} for it, {} of their time{}",
-            self.name,
+        let waited = format!(
+            "{threads} waited {} for it, {} of their time{}",
             units::duration(waited_ns),
             percent(waited_ns, self.lifetimes_ns),
             self.most
         );
+        let polled = format!("threads polled {} for it", units::duration(self.polled_ns));
+        let heading = match (self.waiters, self.polled_ns) {
+            (_, 0) => waited,
+            (0, _) => polled,
+            _ => format!("{waited}; {polled}"),
+        };
+        let heading = format!("{trace}{}: {heading}", self.name);
         style.wrapped_in(Paint::Bold, &heading, out)?;
         for (finding, number) in self.said().zip(1..) {
             style.labelled(&format!("{number}. "), &finding.summary(waited_ns), out)?;

@@ -77,6 +77,38 @@ fn a_lock_that_takes_less_than_a_hundredth_of_its_waiters_time_is_quiet_and_noth
 }
 
 #[test]
+fn polling_is_a_cause_from_half_of_the_waiting_on_and_a_lock_that_is_polled_is_not_quiet() {
+    let polled =
+        |polled_ns| Facts { polled_ns, polled_lifetimes_ns: 1_000, ..with_state(State::Running, 900) };
+    assert!(holds(&polled(500), Verdict::Polled) && !holds(&polled(499), Verdict::Polled));
+    let only = |polled_ns| Facts { polled_ns, polled_lifetimes_ns: 1_000, ..facts() };
+    assert_eq!(verdicts(&only(10)), [Verdict::Polled]);
+    assert_eq!(verdicts(&only(9)), [Verdict::Quiet]);
+}
+
+#[test]
+fn a_lock_without_recorded_holds_has_neither_convoys_nor_hand_offs() {
+    let convoy = Facts { convoy_wait_ns: 1_000, ..with_state(State::Running, 0) };
+    assert!(holds(&convoy, Verdict::Convoy));
+    let unmeasured = Facts { is_unmeasured: true, nobody_ns: 1_000, free_ns: 0, ..convoy };
+    assert_eq!(verdicts(&unmeasured), [Verdict::NotRecorded]);
+}
+
+#[test]
+fn only_holds_that_can_be_recorded_are_asked_for() {
+    let of = |recorded: &str| {
+        let history = "lock f futex\n10 A wait f lock\n900 A acquire f lock wait=890\n1000 A wake f unlock";
+        let test = testing::trace(&format!("{recorded}\n{history}"));
+        why(&[test.trace], &WhyOptions::default()).unwrap().locks.remove(0).findings.remove(0).advice
+    };
+    assert!(
+        of("source futex kinds=futex holds=no").contains("klock record COMMAND has those of pthread locks")
+    );
+    let command = "source futex kinds=futex holds=no\nsource pthread kinds=pthread_mutex holds=yes";
+    assert!(of(command).starts_with("it belongs to a lock of the program's own"), "{}", of(command));
+}
+
+#[test]
 fn a_site_is_long_beside_four_times_shorter_ones_or_ten_times_shorter_hand_offs() {
     let two =
         |each_ns| site(site(facts(), State::Running, 500, (10, each_ns)), State::Running, 500, (10, 10));

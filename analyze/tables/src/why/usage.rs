@@ -14,7 +14,7 @@ use intervals::{
     input::Input,
     input::selection::Selection,
     input::trust::TrustCounter,
-    items::{Columns, Hold, Item, Needs, Outcome, Share, Sink, Wait},
+    items::{Columns, Hold, Item, Needs, Outcome, Polling, Share, Sink, Wait},
 };
 
 /// The use of one lock. Holds without waits change the first fields alone, which are together: every hold of a trace comes here.
@@ -39,6 +39,9 @@ pub(super) struct LockUse {
     /// Time of exclusive waits charged to shared holds, and the other way round.
     pub(super) exclusive_by_shared_ns: i64,
     pub(super) shared_by_exclusive_ns: i64,
+    /// Failed tries of tasks that polled for it, and the time in which they did, by task.
+    pub(super) tries: i64,
+    pub(super) polled: FxHashMap<TaskId, i64>,
     /// Hold time by task, once all holds are added.
     pub(super) held: FxHashMap<TaskId, i64>,
 }
@@ -57,6 +60,8 @@ impl Default for LockUse {
             waiters: FxHashMap::default(),
             exclusive_by_shared_ns: 0,
             shared_by_exclusive_ns: 0,
+            tries: 0,
+            polled: FxHashMap::default(),
             held: FxHashMap::default(),
         }
     }
@@ -84,6 +89,17 @@ impl LockUse {
             let ns = hold.end_ns.saturating_sub(self.held_since_ns).max(0);
             self.held_ns = self.held_ns.saturating_add(ns);
         }
+    }
+
+    fn polled(&mut self, polling: &Polling) {
+        self.tries += polling.tries;
+        let ns = self.polled.entry(polling.task).or_default();
+        *ns = ns.saturating_add(polling.end_ns.saturating_sub(polling.start_ns));
+    }
+
+    /// Returns the time of polling of all tasks.
+    pub(super) fn polled_ns(&self) -> i64 {
+        self.polled.values().copied().fold(0, i64::saturating_add)
     }
 
     fn share(&mut self, wait: &Wait, share: &Share) {
@@ -140,6 +156,9 @@ impl Sink for Usage<'_> {
             Item::Hold(hold) => self.hold(hold),
             Item::Wait(wait) => self.wait(wait),
             Item::Share(wait, share) => self.of(wait.lock).share(wait, share),
+            Item::Polled(polling) if self.selection.selects_polling(polling) => {
+                self.of(polling.lock).polled(polling);
+            }
             _ => {}
         }
     }

@@ -30,6 +30,8 @@ choices! {
         Nested = "nested",
         /// A wake-up of condition waits wakes many tasks, most of them in vain, which then queue for it.
         Herd = "herd",
+        /// Tasks try for it again and again instead of waiting.
+        Polled = "polled",
         /// Its holders sleep.
         HolderAsleep = "holder_asleep",
         /// Its holders are runnable without a CPU.
@@ -126,8 +128,12 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
     let is_alone = |finding: &Finding| matches!(finding.verdict, Verdict::Deadlock | Verdict::Quiet);
     let alone = findings.iter().find(|finding| finding.holds && is_alone(finding)).map(|only| only.verdict);
-    // A herd explains no part of the waiting, but as much time beside it.
-    let beside_ns = |finding: &Finding| if finding.verdict == Verdict::Herd { facts.herd_ns } else { -1 };
+    // A herd and polling explain no part of the waiting, but as much time beside it.
+    let beside_ns = |finding: &Finding| match finding.verdict {
+        Verdict::Herd => facts.herd_ns,
+        Verdict::Polled => facts.polled_ns,
+        _ => -1,
+    };
     let rank = |finding: &Finding| match alone {
         Some(only) => (finding.verdict != only, Reverse(0)),
         None if finding.holds => (false, Reverse(finding.explains_ns.unwrap_or_else(|| beside_ns(finding)))),
@@ -256,6 +262,7 @@ impl<'a> Rules<'a> {
             V::Quiet => {
                 let pressure = units::ppm(parts.waited_ns, facts.lifetimes_ns)
                     .max(units::ppm(facts.herd_ns, facts.herd_lifetimes_ns))
+                    .max(units::ppm(facts.polled_ns, facts.polled_lifetimes_ns))
                     .unwrap_or(0);
                 let of_time = percent(parts.waited_ns, facts.lifetimes_ns);
                 Rule {
@@ -312,6 +319,24 @@ impl<'a> Rules<'a> {
                         units::duration(facts.herd_ns)
                     ),
                     advice: "wake one thread for each piece of work: pthread_cond_signal in place of pthread_cond_broadcast".into(),
+                    ..Rule::default()
+                }
+            }
+            V::Polled => {
+                let limit = 50 * PERCENT;
+                let polled = units::ppm(facts.polled_ns, parts.waited_ns);
+                let polled = polled.unwrap_or(i64::from(facts.polled_ns > 0) * limit);
+                Rule {
+                    heading: "threads try for it again and again instead of waiting",
+                    holds: facts.polled_ns > 0 && polled >= limit,
+                    value: Some((polled, limit)),
+                    evidence: format!(
+                        "{} tries failed; from the first one until they had the lock, threads spent {}, {} of their time",
+                        units::exact(facts.tries),
+                        units::duration(facts.polled_ns),
+                        percent(facts.polled_ns, facts.polled_lifetimes_ns)
+                    ),
+                    advice: "wait for it (lock in place of trylock), at least after some tries: then klock says who holds it".into(),
                     ..Rule::default()
                 }
             }

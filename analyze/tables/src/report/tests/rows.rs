@@ -84,6 +84,15 @@ fn idle_waits_stay_out_unless_asked_for() {
 }
 
 #[test]
+fn failed_tries_in_a_row_are_polling_and_one_is_not() {
+    let text = "1 A acquire m\n2 B try_fail m\n30 B try_fail m\n50 A release m\n60 B acquire m\n70 B release m\n\
+                71 A acquire m\n72 C try_fail m\n90 A release m\n91 C acquire m\n95 C release m";
+    let report = report_of(text, &by(By::Task));
+    let polled: Vec<(&str, i64)> = report.rows.iter().map(|row| (&row.name[..1], row["polled_ns"])).collect();
+    assert_eq!(polled, [("A", 0), ("B", 58), ("C", 0)]);
+}
+
+#[test]
 fn rows_are_sorted_descending_with_nulls_last_and_ties_by_name() {
     let text = "source s kinds=mutex holds=no\nlock k mutex
         1 A acquire b\n2 A release b\n3 A acquire a\n4 A release a\n5 A wait k\n6 A acquire k wait=1\n7 B acquire c\n9 B release c";

@@ -13,11 +13,11 @@ use output::{Format, Page, column::find, layout::TextStyle};
 fn the_csv_has_integers_units_and_empty_fields() {
     let report = report_of(T1, &by(By::Site));
     let expected = "\
-max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,owner_changes,max_waiters,attempts,abandoned,abandoned_wait_ns,try_failed,open_holds,open_hold_ns,open_waits,open_wait_ns,pct_ppm,cum_pct_ppm,name,file,line,function,place,kind,lock_name,cut_by_loss
-500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,2,1,2,0,0,0,0,0,0,0,1000000,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m,0
-1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,0,3,1,0,0,0,0,0,0,0,0,1000000,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m,0
-,0,,0,0,,0,,0,,,0,,,,1,0,0,1,0,0,0,0,0,1000000,d.c:1 (mutex:m),d.c,1,,d.c:1,mutex,m,0
-,0,,0,0,,0,,0,,,0,,,,1,1,100000,0,0,0,0,0,0,1000000,e.c:1 (mutex:m),e.c,1,,e.c:1,mutex,m,0
+max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,owner_changes,max_waiters,attempts,abandoned,abandoned_wait_ns,try_failed,polled_ns,open_holds,open_hold_ns,open_waits,open_wait_ns,pct_ppm,cum_pct_ppm,name,file,line,function,place,kind,lock_name,cut_by_loss
+500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,2,1,2,0,0,0,0,0,0,0,0,1000000,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m,0
+1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,0,3,1,0,0,0,0,0,0,0,0,0,1000000,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m,0
+,0,,0,0,,0,,0,,,0,,,,1,0,0,1,0,0,0,0,0,0,1000000,d.c:1 (mutex:m),d.c,1,,d.c:1,mutex,m,0
+,0,,0,0,,0,,0,,,0,,,,1,1,100000,0,0,0,0,0,0,0,1000000,e.c:1 (mutex:m),e.c,1,,e.c:1,mutex,m,0
 ";
     assert_eq!(written(&report, Format::Csv, &[], None), expected);
 }
@@ -141,7 +141,7 @@ fn words_of_the_command_line_are_understood_or_explained() {
     let error = find(&declared, "waiting").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "invalid column 'waiting': use one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, attempts, abandoned, abandoned_wait, try_failed, open_holds, open_hold, open_waits, open_wait, pct, cum_pct, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, threads, caused_lock, caused_idle, caused_preempted, caused_uninterruptible, caused_stopped, caused_asleep, caused_ready, caused_running, caused_unknown, convoys, convoy_wait, saturated_wait, overtakes, overtaken_max, jain, hog, run_length, tasks, locks, waits, waited, wait_share, asleep, asleep_share, lived, errors, wakes, woken, idle_waits, idle_time, name"
+        "invalid column 'waiting': use one of max, wait_max, total, wait_total, count, avg, wait_avg, cnt_hold, cnt_lock, wait_caused, holds_contended, gap, contention, owner_changes, max_waiters, attempts, abandoned, abandoned_wait, try_failed, polled, open_holds, open_hold, open_waits, open_wait, pct, cum_pct, min, p50, p90, p99, p999, wait_min, wait_p50, wait_p90, wait_p99, wait_p999, spin, blocked, runq, threads, caused_lock, caused_idle, caused_preempted, caused_uninterruptible, caused_stopped, caused_asleep, caused_ready, caused_running, caused_unknown, convoys, convoy_wait, saturated_wait, overtakes, overtaken_max, jain, hog, run_length, tasks, locks, waits, waited, wait_share, asleep, asleep_share, lived, errors, wakes, woken, idle_waits, idle_time, name"
     );
 }
 
