@@ -242,6 +242,14 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
     if ledger.undecided_ns > 0 || ledger.idle_ns > 0 {
         next.push("`klock report --idle --by purpose` shows idle and undecided waits");
     }
+    let unrecorded: Vec<_> = ledger.unrecorded().iter().map(|call| call.name().into_owned()).collect();
+    if !unrecorded.is_empty() {
+        next.push(if unrecorded.iter().all(|call| call.starts_with("futex")) {
+            "klock record --locks futex,pthread COMMAND, as root, records waits in futex calls"
+        } else {
+            "klock does not record locks of files and of System V semaphores: `klock offcpu` shows who slept there"
+        });
+    }
     if ledger.polling_ns > 0 {
         next.push("`klock report -k polled` shows the locks that are polled");
     }

@@ -9,11 +9,11 @@
 //! the task polls, from a failed try for a lock until it gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
 //! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss.
 
-use std::ops::ControlFlow;
+use std::{cmp::Reverse, collections::BTreeMap, ops::ControlFlow};
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use trace_format::{Event, EventKind, LockId, StackId, TaskId, TaskRow, TaskState};
+use trace_format::{Event, EventKind, LockId, StackId, Syscall, TaskId, TaskRow, TaskState};
 
 use crate::input::{Input, names::purposes::Purpose, source};
 use output::error::AnalyzeError;
@@ -22,7 +22,7 @@ use output::error::AnalyzeError;
 mod tests;
 
 /// The time of all tasks by what they did, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// The lives of all tasks within the recording. The other times add up to it.
     pub alive_ns: i64,
@@ -36,6 +36,8 @@ pub struct Ledger {
     pub polling_ns: i64,
     /// Sleep outside of waits.
     pub asleep_ns: i64,
+    /// The same by system call, where it is known.
+    pub asleep_in: BTreeMap<Syscall, i64>,
     /// Ready to run, without a CPU.
     pub ready_ns: i64,
     pub ran_ns: i64,
@@ -47,6 +49,10 @@ const UNKNOWN_PERCENT: i64 = 10;
 
 /// The least share, in per cent, that is worth looking at.
 const LEAST_PERCENT: i64 = 1;
+
+/// System calls in which tasks wait for locks. Sleep in them outside of waits is for locks that are not recorded: those of files, semaphores
+/// of System V, and futexes without the source of futexes.
+const LOCKING: [&str; 6] = ["flock", "fcntl", "semop", "semtimedop", "futex", "futex_waitv"];
 
 impl Ledger {
     /// Adds up the time of all tasks of a trace.
@@ -83,16 +89,34 @@ impl Ledger {
             (&mut self.unknown_ns, other.unknown_ns),
         ];
         sums.into_iter().for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
+        for (call, ns) in other.asleep_in {
+            let sum = self.asleep_in.entry(call).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+    }
+
+    /// Returns the system calls in which tasks slept for locks that are not recorded, for a share of time that counts, longest first.
+    pub fn unrecorded(&self) -> Vec<Syscall> {
+        let is_locking = |call: &Syscall| LOCKING.contains(&&*call.name());
+        let mut calls: Vec<(Syscall, i64)> = self.asleep_in.iter().map(|(call, ns)| (*call, *ns)).collect();
+        calls.retain(|(call, ns)| is_locking(call) && self.percent(*ns) >= LEAST_PERCENT);
+        calls.sort_by_key(|(_, ns)| Reverse(*ns));
+        calls.into_iter().map(|(call, _)| call).collect()
+    }
+
+    fn percent(&self, ns: i64) -> i64 {
+        ns.saturating_mul(100) / self.alive_ns.max(1)
     }
 
     /// Whether nearly all time is known, and hardly any is in waits that may be for locks.
     pub fn is_closed(&self) -> bool {
         let share = |ns: i64, percent: i64| ns.saturating_mul(100) < self.alive_ns.saturating_mul(percent);
-        share(self.unknown_ns, UNKNOWN_PERCENT)
+        self.unrecorded().is_empty()
+            && share(self.unknown_ns, UNKNOWN_PERCENT)
             && share(self.undecided_ns.saturating_add(self.polling_ns), LEAST_PERCENT)
     }
 
-    /// Returns the parts that are at least one per cent, largest first: `ran 58 %, idle waits 40 %`.
+    /// Returns the parts that are at least one per cent, largest first: `ran 58 %, asleep elsewhere 40 % (38 % in flock)`.
     pub fn shares(&self) -> String {
         let mut parts = [
             ("waits for locks", self.locks_ns),
@@ -104,10 +128,15 @@ impl Ledger {
             ("ran", self.ran_ns),
             ("not seen", self.unknown_ns),
         ];
-        parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-        let percent = |ns: i64| ns.saturating_mul(100) / self.alive_ns.max(1);
-        let shown = parts.iter().filter(|(_, ns)| percent(*ns) >= LEAST_PERCENT);
-        let words: Vec<String> = shown.map(|(what, ns)| format!("{what} {} %", percent(*ns))).collect();
+        parts.sort_by_key(|(_, ns)| Reverse(*ns));
+        let counts = |ns: i64| self.percent(ns) >= LEAST_PERCENT;
+        let most = self.asleep_in.iter().max_by_key(|(_, ns)| **ns).filter(|(_, ns)| counts(**ns));
+        let most = most.map(|(call, ns)| format!(" ({} % in {})", self.percent(*ns), call.name()));
+        let word = |(what, ns): &(&str, i64)| {
+            let most = most.as_deref().filter(|_| *what == "asleep elsewhere").unwrap_or_default();
+            format!("{what} {} %{most}", self.percent(*ns))
+        };
+        let words: Vec<String> = parts.iter().filter(|(_, ns)| counts(*ns)).map(word).collect();
         words.join(", ")
     }
 }
@@ -194,7 +223,7 @@ impl Book {
             ran_ns,
             unknown_ns,
             ..
-        } = self.sums;
+        } = self.sums.clone();
         let parts = [locks_ns, undecided_ns, idle_ns, polling_ns, asleep_ns, ready_ns, ran_ns, unknown_ns];
         Ledger { alive_ns: parts.iter().sum(), ..self.sums }
     }
@@ -219,6 +248,9 @@ impl TaskTime {
                 _ => row.blocked_ns.unwrap_or(off_ns).clamp(0, off_ns),
             };
             sums.asleep_ns += asleep_ns;
+            if let Some(call) = row.syscall.filter(|call| asleep_ns > 0 && *call != Syscall::NONE) {
+                *sums.asleep_in.entry(call).or_default() += asleep_ns;
+            }
             sums.ready_ns += off_ns - asleep_ns;
             let rest = if covers_all { &mut sums.ran_ns } else { &mut sums.unknown_ns };
             *rest += ns - off_ns;

@@ -41,6 +41,24 @@ fn the_first_state_that_applies_counts() {
 }
 
 #[test]
+fn sleep_in_a_call_that_locks_is_for_a_lock_that_is_not_recorded() {
+    let slept = |call: &str| {
+        let text =
+            format!("{LOCKS}60 A offcpu wait=50 blocked=50 state=interruptible syscall={call}\n99 A init m");
+        ledger(&trace(&text))
+    };
+    let (file_lock, read) = (slept("flock"), slept("read"));
+    assert_eq!(file_lock.shares(), "asleep elsewhere 50 % (50 % in flock), ran 50 %");
+    assert!(!file_lock.is_closed() && read.is_closed());
+    let names =
+        |found: &Ledger| found.unrecorded().iter().map(|call| call.name().into_owned()).collect::<Vec<_>>();
+    assert_eq!((names(&file_lock), names(&read)), (vec!["flock".to_owned()], Vec::new()));
+    let mut both = file_lock.clone();
+    both.merge(slept("flock"));
+    assert_eq!(both.asleep_in.values().copied().collect::<Vec<_>>(), [100]);
+}
+
+#[test]
 fn without_all_off_cpu_times_what_is_in_no_wait_is_not_seen() {
     let text =
         format!("{LOCKS}10 A wait m\n12 A acquire m wait=2").replace("covers=all", "covers=contended_holds");
