@@ -51,6 +51,10 @@ fn assert_times_of_the_program(recorded: &Recorded, ended: &Ended) {
     };
     assert_within(rows.chunks(2).map(hold).sum(), printed(ended, "held"));
     assert_within(rows[rows.len() - 1].1 - rows[0].1, printed(ended, "length"));
+    // The trace lasts from the first lock call to the end of the process.
+    let (from_ns, to_ns) = info.lived_ns.unwrap();
+    assert_eq!((from_ns, info.program_ns()), (rows[0].1, (from_ns, to_ns)));
+    assert!((rows[rows.len() - 1].1..=info.clocks_end.monotonic_ns).contains(&to_ns));
     let recorded_ns = info.clocks_start.monotonic_ns..=info.clocks_end.monotonic_ns;
     assert!(rows.iter().all(|(_, ns)| recorded_ns.contains(ns)), "{rows:?} are not in {recorded_ns:?}");
 }

@@ -104,6 +104,11 @@ impl EventColumns {
         self.present.len()
     }
 
+    /// Returns the earliest and the latest time.
+    pub(crate) fn times(&self) -> Option<(i64, i64)> {
+        self.ts_ns.iter().copied().min().zip(self.ts_ns.iter().copied().max())
+    }
+
     /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()

@@ -9,6 +9,11 @@ use crate::{FORMAT_MAJOR, FORMAT_MINOR, named_enum, tables::LockKind};
 /// The key of the footer entry.
 pub const KEY: &str = "klock";
 
+/// The reason for the end of a recording: the recorded command ended.
+pub const COMMAND_ENDED: &str = "command ended";
+/// The same of processes that klock did not start.
+pub const PROCESS_ENDED: &str = "process ended";
+
 /// The name of the [`Source`] of off-CPU time, which sees no locks.
 pub const SCHED: &str = "sched";
 
@@ -49,6 +54,9 @@ pub struct RunInfo {
     pub clocks_start: Clocks,
     /// The clocks when recording ended.
     pub clocks_end: Clocks,
+    /// The first event, and the last event or end of a process; `None` if it is not known when a process ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lived_ns: Option<(i64, i64)>,
     /// The event sources, and what they could not see.
     pub sources: Vec<Source>,
     /// Missing events, by cause.
@@ -243,15 +251,53 @@ impl RunInfo {
         }
     }
 
-    /// Returns the duration of the recording in nanoseconds.
+    /// Returns the time of the program in the recording. klock starts before a command and sees its end later, so the time of one that ended
+    /// is from its first to its last event. A program that runs on was there from the start to the end of the recording.
+    pub fn program_ns(&self) -> (i64, i64) {
+        let recorded = (self.clocks_start.monotonic_ns, self.clocks_end.monotonic_ns);
+        match self.stop_reason.as_str() {
+            COMMAND_ENDED => self.lived_ns.unwrap_or(recorded),
+            PROCESS_ENDED => (recorded.0, self.lived_ns.map_or(recorded.1, |(_, last_ns)| last_ns)),
+            _ => recorded,
+        }
+    }
+
+    /// Returns the length of the time of the program, in ns. Rates are per second of it.
     pub fn span_ns(&self) -> i64 {
-        self.clocks_end.monotonic_ns - self.clocks_start.monotonic_ns
+        let (from_ns, to_ns) = self.program_ns();
+        to_ns.saturating_sub(from_ns)
+    }
+
+    /// Returns the length of the recording in ns.
+    pub fn recorded_ns(&self) -> i64 {
+        self.clocks_end.monotonic_ns.saturating_sub(self.clocks_start.monotonic_ns)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_length_of_a_command_that_ended_is_from_its_first_to_its_last_event() {
+        let clocks = |monotonic_ns| Clocks { monotonic_ns, ..Clocks::default() };
+        let span = |reason: &str, lived_ns| {
+            let (clocks_start, clocks_end) = (clocks(1_000), clocks(3_150));
+            let stop_reason = reason.to_owned();
+            let info = RunInfo { clocks_start, clocks_end, lived_ns, stop_reason, ..RunInfo::default() };
+            assert_eq!(info.recorded_ns(), 2_150);
+            (info.program_ns(), info.span_ns())
+        };
+        let events = Some((1_040, 2_840));
+        assert_eq!(span("command ended", events), ((1_040, 2_840), 1_800));
+        assert_eq!(span("process ended", events), ((1_000, 2_840), 1_840));
+        assert_eq!(span("duration", events), ((1_000, 3_150), 2_150), "it runs on");
+        assert_eq!(
+            span("command ended", None),
+            ((1_000, 3_150), 2_150),
+            "of a process it is not known when it ended"
+        );
+    }
 
     #[test]
     fn unknown_fields_of_a_later_minor_version_are_ignored() {

@@ -6,7 +6,7 @@
 //! [`recover`](crate::recover()) can finish it from the [`journal`](crate::journal).
 
 use std::{
-    collections::hash_map::RandomState,
+    collections::{BTreeMap, hash_map::RandomState},
     fs::File,
     hash::{BuildHasher, Hasher},
     io::Write as _,
@@ -58,6 +58,8 @@ pub struct TraceWriter {
     writer: EventsFile,
     buffer: EventColumns,
     rows: u64,
+    /// The earliest and the latest time of a row.
+    times: Option<(i64, i64)>,
     /// `None` if the output is not a regular file.
     regular: Option<Regular>,
     /// The first error of writing.
@@ -106,6 +108,7 @@ impl TraceWriter {
                 .map_err(|source| cannot_write(path, "the header", source))?,
             buffer: EventColumns::default(),
             rows: 0,
+            times: None,
             regular,
             failure: None,
         })
@@ -123,6 +126,7 @@ impl TraceWriter {
         self.rows += events.len() as u64;
         if events.len() >= BATCH_ROWS {
             self.encode()?;
+            self.add_times(events.times());
             return self.writer.add(events).map_err(|source| self.cannot_write(source));
         }
         self.buffer.append(events);
@@ -200,15 +204,19 @@ impl TraceWriter {
         locks: &[LockRow],
         tasks: &[TaskRow],
     ) -> Result<TraceSize, FormatError> {
+        let mut ended = match self.failure.take() {
+            Some(error) => Err(error),
+            None => self.end_row_group(),
+        };
         let info = RunInfo {
             format: Version::default(),
             table: "events".to_owned(),
             events: self.rows,
+            lived_ns: self
+                .times
+                .zip(last_exit(tasks))
+                .map(|(times, exit_ns)| (times.0, times.1.max(exit_ns))),
             ..info.clone()
-        };
-        let mut ended = match self.failure.take() {
-            Some(error) => Err(error),
-            None => self.end_row_group(),
         };
         let Some(Regular { mut files, journaled, .. }) = self.regular.take() else {
             let event_bytes = ended.and_then(|()| self.end_events(&info, SideDigests::default()))?;
@@ -268,8 +276,16 @@ impl TraceWriter {
         Ok(())
     }
 
+    fn add_times(&mut self, times: Option<(i64, i64)>) {
+        self.times = match (self.times, times) {
+            (Some(all), Some(more)) => Some((all.0.min(more.0), all.1.max(more.1))),
+            (all, more) => all.or(more),
+        };
+    }
+
     /// Encodes the buffered events.
     fn encode(&mut self) -> Result<(), FormatError> {
+        self.add_times(self.buffer.times());
         let added = self.writer.add(&self.buffer);
         self.buffer.clear();
         added.map_err(|source| self.cannot_write(source))
@@ -293,6 +309,22 @@ impl TraceWriter {
     }
 }
 
+/// Returns the time at which the last process ended, by its first thread, or by all others if the trace does not have that; `None` if it is
+/// not known of each process.
+fn last_exit(tasks: &[TaskRow]) -> Option<i64> {
+    let mut by_process: BTreeMap<i32, (bool, Option<i64>)> = BTreeMap::new();
+    for task in tasks.iter().filter(|task| task.tid >= 0) {
+        let last = by_process.entry(task.pid).or_default();
+        if task.tid == task.pid {
+            // A process that runs another program has a further row.
+            *last = (true, task.exit_ns);
+        } else if !last.0 {
+            last.1 = last.1.max(task.exit_ns);
+        }
+    }
+    by_process.into_values().map(|(_, exit_ns)| exit_ns).collect::<Option<Vec<i64>>>()?.into_iter().max()
+}
+
 /// Returns a new, unique trace id of 32 hex digits.
 pub fn new_trace_id() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -303,4 +335,31 @@ pub fn new_trace_id() -> String {
         hasher.finish()
     };
     format!("{:016x}{:016x}", half(), half())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::TaskId;
+
+    #[test]
+    fn a_process_ends_with_its_first_thread_and_otherwise_with_its_last() {
+        let last = |tasks: &[(i32, i32, Option<i64>)]| {
+            let row = |(pid, tid, exit_ns): &(i32, i32, Option<i64>)| TaskRow {
+                exit_ns: *exit_ns,
+                ..TaskRow::new(TaskId(0), *pid, *tid)
+            };
+            last_exit(&tasks.iter().map(row).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            last(&[(7, 7, Some(50)), (7, 8, None), (7, -1, None)]),
+            Some(50),
+            "its threads end with it"
+        );
+        assert_eq!(last(&[(7, 8, Some(30)), (7, 7, None)]), None, "it was killed");
+        assert_eq!(last(&[(7, 7, Some(20)), (7, 7, None)]), None, "it runs another program");
+        assert_eq!(last(&[(7, 8, Some(30)), (7, 9, Some(40)), (9, 9, Some(35))]), Some(40));
+        assert_eq!(last(&[(7, 7, Some(50)), (9, 10, None)]), None);
+        assert_eq!(last(&[]), None);
+    }
 }

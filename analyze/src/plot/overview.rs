@@ -187,8 +187,10 @@ pub(super) fn notes(trust: &Trust) -> Vec<String> {
 
 /// Returns the length of the part of a trace that a filter selects, in ns.
 pub(super) fn span_ns(trace: &Trace, filter: &Filter) -> i64 {
-    let to_ns = filter.to_ns.unwrap_or(i64::MAX).min(trace.info().span_ns());
-    to_ns.saturating_sub(filter.from_ns.unwrap_or(0)).max(0)
+    let (info, (first_ns, last_ns)) = (trace.info(), trace.info().program_ns());
+    let since_start = |ns: i64| ns.saturating_sub(info.clocks_start.monotonic_ns);
+    let to_ns = filter.to_ns.unwrap_or(i64::MAX).min(since_start(last_ns));
+    to_ns.saturating_sub(filter.from_ns.unwrap_or(since_start(first_ns))).max(0)
 }
 
 /// As [`span_ns`], up to the last event if the end of the recording is not known; 0 if the filter finds nothing.

@@ -66,8 +66,10 @@ pub struct Info {
     pub target: String,
     /// The clocks when recording began.
     pub clocks_start: Clocks,
-    /// The length of the recording, in ns.
+    /// The length of what the program did in the recording, in ns.
     pub span_ns: i64,
+    /// The length of the recording, in ns.
+    pub recorded_ns: i64,
     /// Whether the recorder finished the file itself.
     pub complete: bool,
     /// The reason why the recording ended.
@@ -156,6 +158,7 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
         target: run.target.clone(),
         clocks_start: run.clocks_start,
         span_ns: run.span_ns(),
+        recorded_ns: run.recorded_ns(),
         complete: run.complete,
         stop_reason: run.stop_reason.clone(),
         sources: run.sources.clone(),
@@ -209,7 +212,11 @@ fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::R
     }
     line("host", &machine.join(", "))?;
     line("begun", &utc(info.clocks_start.realtime_ns))?;
-    let span = units::duration(info.span_ns);
+    let mut span = units::duration(info.span_ns);
+    if info.span_ns != info.recorded_ns {
+        let recorded = units::duration(info.recorded_ns);
+        span = format!("{span} from the first to the last event; recorded for {recorded}");
+    }
     let ended = match (info.complete, info.stop_reason.as_str()) {
         (false, _) => format!("{span}; not finished, the end is missing"),
         (true, "") => span,

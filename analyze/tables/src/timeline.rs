@@ -180,7 +180,7 @@ pub fn period_ns(inputs: &[Input<'_>], options: &Options) -> Result<i64, Analyze
 /// Returns the start and the end of the selected part, on the clock of the trace.
 pub fn window(input: &Input<'_>) -> Result<(i64, i64), AnalyzeError> {
     let Input { trace, names, selection, .. } = input;
-    let last_ns = match trace.info().clocks_end.monotonic_ns {
+    let last_ns = match trace.info().program_ns().1 {
         0 => input.last_event_ns()?,
         // Events recorded after the clocks were read move the end.
         end_ns => end_ns.max(names.locks().iter().map(|lock| lock.last_ns).max().unwrap_or(end_ns)),

@@ -309,6 +309,11 @@ impl Tasks {
         self.exit(tid, ts_ns);
     }
 
+    /// Ends a process that recorded itself with its first thread, unless that has ended.
+    pub(crate) fn exit_process(&mut self, pid: u32, ts_ns: i64) {
+        self.exit(pid, ts_ns);
+    }
+
     pub(crate) fn into_rows(self) -> Vec<TaskRow> {
         self.rows
     }

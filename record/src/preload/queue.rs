@@ -1,7 +1,7 @@
 //! The queues of the thread that drains: new processes to it, with the state that it shares with the others, and batches from it.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fs,
     os::fd::OwnedFd,
     sync::{
@@ -42,6 +42,8 @@ pub(crate) struct DrainQueue {
     new: Mutex<Vec<NewProcess>>,
     /// The processes that joined, until they are asked for.
     joined: Mutex<Vec<u32>>,
+    /// Processes that are about to exit, by the time at which they said so.
+    exits: Mutex<BTreeMap<u32, u64>>,
     stop: AtomicBool,
     done: AtomicBool,
     /// At the last round, pools filled faster than they were read.
@@ -83,6 +85,16 @@ impl DrainQueue {
     /// Takes the PIDs of the processes that joined since the last call.
     pub(crate) fn take_joined(&self) -> Vec<u32> {
         std::mem::take(&mut *self.joined.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds a process that is about to exit. The last time counts.
+    pub(super) fn add_exit(&self, pid: u32, ts_ns: u64) {
+        self.exits.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, ts_ns);
+    }
+
+    /// Returns the processes that have exited by themselves, and when.
+    pub(crate) fn exits(&self) -> BTreeMap<u32, u64> {
+        self.exits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Requests the last drain: no process records anything after it.

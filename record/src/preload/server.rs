@@ -210,6 +210,8 @@ impl Desk<'_> {
             let charge = Item::Mappings(self.mappings.read_again(pid));
             // The end of the connection is the answer, also if this was too much.
             let _ = self.queue.ledger.account(uid, owner).charge(charge);
+            let ahead_ns = TimeOffsets::of(&pid.to_string()).map_or(0, |offsets| offsets.monotonic_ns);
+            self.queue.add_exit(pid, asked_ns(&hello, ahead_ns));
             return Ok(());
         }
         let Some(TimeOffsets { monotonic_ns: clock_ahead_ns, .. }) = TimeOffsets::of(&pid.to_string()) else {
@@ -218,10 +220,7 @@ impl Desk<'_> {
         };
         let account = self.queue.ledger.open(uid, owner);
         let account = account.ok_or(io::ErrorKind::QuotaExceeded)?;
-        let now_ns = monotonic_ns() as u64;
-        // It is waiting, so it asked before now, and not long ago.
-        let ts_ns = shifted(hello.ts_ns, clock_ahead_ns);
-        let ts_ns = ts_ns.clamp(now_ns.saturating_sub(MAX_REQUEST_AGE_NS), now_ns);
+        let ts_ns = asked_ns(&hello, clock_ahead_ns);
         let mappings = self.mappings.read_now(pid, ts_ns as i64);
         // If it has exited, what was read may be about another process.
         let config = self.config.limited(hello.max_bytes);
@@ -245,6 +244,12 @@ impl Desk<'_> {
         self.queue.add(NewProcess { region, image, exit: peer.exit, same_ids });
         socket::send(connection.as_fd(), &descriptor)
     }
+}
+
+/// Returns the time of a request. The process is waiting, so it asked before now, and not long ago.
+fn asked_ns(hello: &Hello, ahead_ns: i64) -> u64 {
+    let now_ns = monotonic_ns() as u64;
+    shifted(hello.ts_ns, ahead_ns).clamp(now_ns.saturating_sub(MAX_REQUEST_AGE_NS), now_ns)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The end of the recorded command: it or a request to stop ends the recording.
 
+use trace_format::run_info::{COMMAND_ENDED, PROCESS_ENDED};
+
 use super::Session;
 use crate::options::CommandExit;
 
@@ -11,10 +13,10 @@ impl Session<'_> {
         }
         let requested = self.stop.requested();
         let Some(command) = &mut self.command else {
-            return requested.or_else(|| self.target.has_ended().then(|| "process ended".to_owned()));
+            return requested.or_else(|| self.target.has_ended().then(|| PROCESS_ENDED.to_owned()));
         };
         if command.exit().is_some() {
-            return Some(requested.unwrap_or_else(|| "command ended".to_owned()));
+            return Some(requested.unwrap_or_else(|| COMMAND_ENDED.to_owned()));
         }
         for (signal, at_ns) in self.stop.take_signals() {
             command.pass_on(signal, at_ns);

@@ -71,6 +71,7 @@ impl Session<'_> {
         let unrecorded = preload.as_ref().and_then(Preload::unrecorded);
         let unrecorded_programs = preload.as_ref().map_or(0, Preload::unrecorded_programs);
         warnings.extend(unrecorded);
+        let exits = preload.as_ref().map(|preload| preload.queue.exits()).unwrap_or_default();
         if let Some(preload) = preload {
             preload.finish();
         }
@@ -80,7 +81,8 @@ impl Session<'_> {
             Resolved::default()
         });
         warnings.extend(resolved.warning);
-        let Composer { locks, tasks, .. } = pipeline.composer;
+        let Composer { locks, mut tasks, .. } = pipeline.composer;
+        exits.into_iter().for_each(|(pid, ns)| tasks.exit_process(pid, ns as i64));
         let (mut locks, tasks) = (locks.into_rows(std::mem::take(&mut resolved.locks)), tasks.into_rows());
         kernel_addresses.replace_locks(&mut locks);
         if let Some(mut observer) = observer {

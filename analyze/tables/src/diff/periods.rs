@@ -91,11 +91,11 @@ pub(super) struct Cut {
 impl Cut {
     pub(super) fn of(input: &Input<'_>) -> Result<Self, AnalyzeError> {
         let selection = &input.selection;
-        let last_ns = match input.trace.info().clocks_end.monotonic_ns {
-            0 => input.last_event_ns()?,
-            end_ns => end_ns,
+        let (first_ns, last_ns) = match input.trace.info().program_ns() {
+            (_, 0) => (selection.start_ns, input.last_event_ns()?),
+            program_ns => program_ns,
         };
-        let from_ns = selection.window.from_ns.unwrap_or(selection.start_ns).max(selection.start_ns);
+        let from_ns = selection.window.from_ns.unwrap_or(first_ns).max(first_ns);
         let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns).max(from_ns);
         Ok(Self { from_ns, span_ns: to_ns.saturating_sub(from_ns).max(1) })
     }
