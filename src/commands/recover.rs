@@ -21,15 +21,17 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
     let recovered = trace_format::recover(&args.trace.trace, &files::options(args.force.force), compose)?;
     let clocks = (recovered.info.clocks_start, recovered.info.clocks_end);
     let seconds = |ns: i64| (ns - clocks.0.monotonic_ns).max(0) as f64 / 1e9;
+    let lived_s = seconds(clocks.1.monotonic_ns);
+    // Checkpoints of long recordings are further apart.
+    let longer = if lived_s < 2000.0 { "a second".to_owned() } else { format!("{:.0} s", lived_s / 1000.0) };
     let last_ns = recovered.last_ns.unwrap_or(clocks.0.monotonic_ns);
     output::to_stdout(|out| {
         writeln!(
             out,
-            "{}: {} events, the last {:.1} s after the recording began; the recorder lived for {:.1} s or up to a second longer",
+            "{}: {} events, the last {:.1} s after the recording began; the recorder lived for {lived_s:.1} s or up to {longer} longer",
             printable(&args.trace.trace.to_string_lossy()),
             recovered.events,
             seconds(last_ns),
-            seconds(clocks.1.monotonic_ns),
         )?;
         if recovered.journal_bytes_left > 0 {
             let bytes = recovered.journal_bytes_left;

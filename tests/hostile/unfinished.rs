@@ -14,7 +14,7 @@ use crate::{
 };
 
 const JOURNAL: &str = "trace.parquet.journal";
-const MAGIC: &[u8] = b"klockJ2\n";
+const MAGIC: &[u8] = b"klockJ3\n";
 
 /// Returns the folder of a recorder that was killed after a checkpoint of five events.
 fn killed() -> Folder {

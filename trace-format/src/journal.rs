@@ -7,7 +7,7 @@
 //!
 //! A payload is the end offset of the last row group (u64), the CRC-32 of the events file up to there (u32), the length of a
 //! footer (u32), a Parquet footer for the new row groups, and zstd-compressed JSON. Frames that
-//! stacks share are written once.
+//! stacks share are written once, or once more after they were forgotten.
 
 use std::{
     borrow::Cow,
@@ -15,6 +15,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, BufReader, Read, Write as _},
+    iter,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -35,11 +36,14 @@ use crate::{
 };
 
 /// The first bytes of a journal.
-const MAGIC: &[u8; 8] = b"klockJ2\n";
+const MAGIC: &[u8; 8] = b"klockJ3\n";
 /// zstd level. The lowest, because the rows are repetitive and recording continues meanwhile.
 const LEVEL: i32 = 1;
-/// Maximum number of rows of a frame. A checkpoint with more has several frames, of which the last one has the row groups.
-const MAX_ROWS: usize = 1 << 14;
+/// Maximum number of values in a frame: rows, addresses and lists of frames. A checkpoint with more has several frames, of which the last one
+/// has the row groups. So no frame has more JSON than is read, however small it is compressed.
+const MAX_VALUES: usize = 1 << 13;
+/// Number of frames from which all lists of frames are forgotten: the names of a frame take some 400 bytes.
+pub(crate) const MAX_FRAMES: usize = 1 << 15;
 /// Maximum bytes of a payload that is read, and of its JSON: of any payload, and for each compressed byte.
 const MAX_PAYLOAD: u64 = 128 << 20;
 const MAX_JSON: u64 = 8 << 20;
@@ -68,6 +72,8 @@ pub(crate) struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 struct JsonPart<'a> {
     info: Cow<'a, RunInfo>,
+    /// Whether the lists of frames of earlier checkpoints are forgotten, so that numbers begin with 0 again.
+    forgets: bool,
     /// The lists of frames that no earlier checkpoint has, numbered on from those.
     frames: Vec<Cow<'a, [Frame]>>,
     /// Stacks, with the numbers of their lists.
@@ -84,13 +90,25 @@ struct FrameLists {
     numbers: HashMap<usize, u32>,
     /// The lists. As they are kept, no other one gets the address of one of them.
     lists: Vec<Arc<[Frame]>>,
+    /// Number of frames in all of them.
+    frames: usize,
 }
 
 impl FrameLists {
+    /// Forgets all lists if they have too many frames. Returns whether they had.
+    fn shrink(&mut self) -> bool {
+        let are_many = self.frames >= MAX_FRAMES;
+        if are_many {
+            *self = Self::default();
+        }
+        are_many
+    }
+
     /// Returns the number of a list, and adds it if it is new.
     fn number(&mut self, list: &Arc<[Frame]>) -> u32 {
         *self.numbers.entry(list.as_ptr().addr()).or_insert_with(|| {
             self.lists.push(Arc::clone(list));
+            self.frames += list.len();
             (self.lists.len() - 1) as u32
         })
     }
@@ -125,6 +143,11 @@ impl Journal {
         Ok(Self { file, bytes, last, frames: FrameLists::default(), compressor })
     }
 
+    /// Returns the path and the file.
+    pub(crate) fn file(&self) -> (&Path, &File) {
+        (self.file.path(), &self.file.file)
+    }
+
     /// Returns the size of the journal.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -141,15 +164,18 @@ impl Journal {
     ) -> Result<(), FormatError> {
         let SideRows { stacks, bare_stacks, locks, tasks } = side;
         let none = Rows::default();
-        if stacks.len() + bare_stacks.len() + locks.len() + tasks.len() <= MAX_ROWS {
+        let of_stack = |stack: &SharedStack| 1 + stack.frames.len();
+        let of_bare = |stack: &BareStack| 1 + stack.kernel.len() + stack.user.len();
+        let values = stacks.iter().map(of_stack).chain(bare_stacks.iter().map(of_bare)).sum::<usize>();
+        if values + locks.len() + tasks.len() <= MAX_VALUES {
             self.add_frame((end, crc), row_groups, info, &Rows { stacks, bare_stacks, locks, tasks })?;
         } else {
             let last = self.last;
             let mut add = |rows| self.add_frame(last, &[], info, &rows);
-            bare_stacks.chunks(MAX_ROWS).try_for_each(|bare_stacks| add(Rows { bare_stacks, ..none }))?;
-            stacks.chunks(MAX_ROWS).try_for_each(|stacks| add(Rows { stacks, ..none }))?;
-            locks.chunks(MAX_ROWS).try_for_each(|locks| add(Rows { locks, ..none }))?;
-            tasks.chunks(MAX_ROWS).try_for_each(|tasks| add(Rows { tasks, ..none }))?;
+            parts(bare_stacks, of_bare).try_for_each(|bare_stacks| add(Rows { bare_stacks, ..none }))?;
+            parts(stacks, of_stack).try_for_each(|stacks| add(Rows { stacks, ..none }))?;
+            locks.chunks(MAX_VALUES).try_for_each(|locks| add(Rows { locks, ..none }))?;
+            tasks.chunks(MAX_VALUES).try_for_each(|tasks| add(Rows { tasks, ..none }))?;
             self.add_frame((end, crc), row_groups, info, &none)?;
         }
         self.last = (end, crc);
@@ -170,12 +196,14 @@ impl Journal {
         };
         let footer =
             footer.map_err(|source| FormatError::parquet(&path, "cannot encode a footer", source))?;
+        let forgets = self.frames.shrink();
         let known = self.frames.lists.len();
         let mut numbers =
             |stack: &SharedStack| stack.frames.iter().map(|list| self.frames.number(list)).collect();
         let stacks = rows.stacks.iter().map(|stack| (stack.id, numbers(stack))).collect();
         let part = JsonPart {
             info: Cow::Borrowed(info),
+            forgets,
             frames: self.frames.lists[known..].iter().map(|list| Cow::Borrowed(&**list)).collect(),
             stacks,
             bare_stacks: Cow::Borrowed(rows.bare_stacks),
@@ -210,6 +238,21 @@ struct Rows<'a> {
     bare_stacks: &'a [BareStack],
     locks: &'a [LockRow],
     tasks: &'a [TaskRow],
+}
+
+/// Returns parts of at most [`MAX_VALUES`] values, or of one row.
+fn parts<T>(mut rows: &[T], values: impl Fn(&T) -> usize) -> impl Iterator<Item = &[T]> {
+    iter::from_fn(move || {
+        let mut sum = 0;
+        let exceeds = |row: &T| {
+            sum += values(row);
+            sum > MAX_VALUES
+        };
+        let count = rows.iter().position(exceeds).unwrap_or(rows.len()).max(1);
+        let (part, rest) = rows.split_at_checked(count)?;
+        rows = rest;
+        Some(part)
+    })
 }
 
 fn length(bytes: &[u8]) -> io::Result<u32> {
@@ -297,6 +340,7 @@ impl<R: Read> JournalReader<R> {
         let Some(json) = self.decompressed(compressed)? else { return Ok(None) };
         let Ok(part) = serde_json::from_slice::<JsonPart<'_>>(&json) else { return Ok(None) };
         let rows = NewRows {
+            forgets: part.forgets,
             lists: part.frames.into_iter().map(|list| Arc::from(list.into_owned())).collect(),
             stacks: part.stacks,
             bare_stacks: part.bare_stacks.into_owned(),
@@ -401,7 +445,7 @@ mod tests {
 
     fn checkpoints(journal: &[u8]) -> Vec<Checkpoint> {
         let mut reader = JournalReader::new(Path::new("j"), journal, journal.len() as u64);
-        std::iter::from_fn(|| reader.next().unwrap()).collect()
+        iter::from_fn(|| reader.next().unwrap()).collect()
     }
 
     #[test]
@@ -413,7 +457,8 @@ mod tests {
         let (lists, first) = (lists(), side(&lists()));
         let SideRows { bare_stacks, locks, tasks, .. } = first;
         let stacks = vec![(StackId(4), vec![0, 1, 0])];
-        assert_eq!(read[0].rows, NewRows { lists: lists.to_vec(), stacks, bare_stacks, locks, tasks });
+        let lists = lists.to_vec();
+        assert_eq!(read[0].rows, NewRows { forgets: false, lists, stacks, bare_stacks, locks, tasks });
         assert_eq!((&*read[1].rows.lists, &*read[1].rows.stacks), (&[][..], &[(StackId(6), vec![1])][..]));
     }
 
@@ -424,12 +469,12 @@ mod tests {
         let files = RecordingFiles::create(&events, &OutputOptions::default()).unwrap();
         let RecordingFiles::Regular(files) = files else { panic!("not regular files") };
         let mut journal = Journal::start(files.journal).unwrap();
-        let count = 2 * MAX_ROWS as i32 + 1;
+        let count = 2 * MAX_VALUES as i32 + 1;
         let locks = (0..count).map(|id| LockRow::new(LockId(id), LockKind::Mutex)).collect();
         journal.add(9, 12, &[], &RunInfo::default(), &SideRows { locks, ..SideRows::default() }).unwrap();
         let read = checkpoints(&fs::read(journal_path(&events)).unwrap());
         let sizes: Vec<_> = read.iter().map(|read| (read.end, read.rows.locks.len())).collect();
-        assert_eq!(sizes, [(0, MAX_ROWS), (0, MAX_ROWS), (0, 1), (9, 0)]);
+        assert_eq!(sizes, [(0, MAX_VALUES), (0, MAX_VALUES), (0, 1), (9, 0)]);
     }
 
     #[test]

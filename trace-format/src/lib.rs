@@ -51,6 +51,8 @@ mod gate;
 #[cfg(feature = "std")]
 pub mod journal;
 #[cfg(feature = "std")]
+mod journal_tables;
+#[cfg(feature = "std")]
 pub mod output;
 #[cfg(feature = "std")]
 pub mod paths;
@@ -67,7 +69,6 @@ pub mod schema;
 #[cfg(feature = "std")]
 mod side_tables;
 #[cfg(feature = "std")]
-mod stack_table;
 #[cfg(feature = "std")]
 pub mod syscall;
 #[cfg(feature = "std")]

@@ -27,10 +27,10 @@ use crate::{
         batches::BatchReader,
         file::{TraceFile, decode_footer},
     },
+    journal_tables::{JournalPart, SideTables},
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
     schema::{self, Column, FRAME},
-    side_tables::SideTables,
     tables::{LockRow, Stack, StackCounts, TaskRow},
 };
 
@@ -286,7 +286,8 @@ impl Trace {
     /// Reads all stacks, in id order.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
         if let Some(side) = &self.side {
-            return Ok(side.stacks.iter().collect());
+            let stacks = side.stacks.as_ref().map(JournalPart::stacks).transpose()?;
+            return stacks.into_iter().flatten().collect();
         }
         self.side_rows(&self.paths.stacks, |stack: &Stack| stack.id.0)
     }
@@ -295,7 +296,10 @@ impl Trace {
     pub fn stack_counts(&self) -> Result<StackCounts, FormatError> {
         let mut counts = StackCounts::default();
         if let Some(side) = &self.side {
-            side.stacks.iter().for_each(|stack| counts.add(&stack));
+            let stacks = side.stacks.as_ref().map(JournalPart::stacks).transpose()?;
+            for stack in stacks.into_iter().flatten() {
+                counts.add(&stack?);
+            }
             return Ok(counts);
         }
         let is_function = |parts: &[String]| parts.last().is_some_and(|name| name == "symbol");

@@ -10,6 +10,7 @@ use std::{
     io::{self, Read as _, Seek as _},
     os::unix::fs::FileExt as _,
     path::Path,
+    sync::Arc,
 };
 
 use parquet::file::metadata::RowGroupMetaData;
@@ -23,11 +24,12 @@ use crate::{
     footer,
     gate::file::{TraceFile, check_complete},
     journal::JournalReader,
+    journal_tables::{JournalPart, SideTables},
     output::{OutputOptions, recording::UnfinishedFiles},
     paths::{TracePaths, journal_path},
     reader::{Trace, catch_panics},
     run_info::RunInfo,
-    side_tables::{SideRows, SideTables},
+    side_tables::SideRows,
     writer::{continued::Continued, write_table},
 };
 
@@ -79,7 +81,8 @@ pub fn recover(
     let file = files.events.file.as_ref();
     let facts = TraceFile::of(path, file)?;
     let size = facts.bytes;
-    let intact = Intact::read((files.journal.path(), &files.journal.file), (&facts, file), STOP_REASON)?;
+    let journal = (files.journal.path(), Arc::clone(&files.journal.file));
+    let intact = Intact::read(journal, (&facts, file), STOP_REASON)?;
     let Intact { mut row_groups, mut end, mut info, mut tables, journal_bytes_left } =
         intact.ok_or_else(|| nothing_to_recover(path))?;
     if let Some(backlog) = files.backlog.as_ref() {
@@ -102,7 +105,7 @@ pub fn recover(
     let facts = TraceFile::of(path, file)?;
     let trace = Trace::unfinished(facts.clone(), &footer, info.clone())?;
     let last_ns = complete(&mut tables, &trace)?;
-    let sides = write(&tables, &files, &TracePaths::of(path), &info)?;
+    let (sides, bare_stacks) = write(&tables, &files, &TracePaths::of(path), &info)?;
     let digest = Digest::new(&facts.chunk_checksums(file, &row_groups)?, sides);
     let footer = footer::whole(path, &row_groups, &info, &digest)?;
     finish_events(file, end, &footer).map_err(FormatError::write(path))?;
@@ -114,7 +117,7 @@ pub fn recover(
         events: info.events,
         cut_bytes: size.saturating_sub(end),
         journal_bytes_left,
-        bare_stacks: tables.stacks.count_bare() as u64,
+        bare_stacks,
         last_ns,
         info,
     })
@@ -140,7 +143,7 @@ pub(crate) struct Intact {
     pub(crate) end: u64,
     /// Run information of the last checkpoint.
     pub(crate) info: RunInfo,
-    /// The rows of all checkpoints.
+    /// The locks and tasks of all checkpoints, and where their stacks are.
     pub(crate) tables: SideTables,
     /// Bytes of the journal behind these checkpoints.
     pub(crate) journal_bytes_left: u64,
@@ -150,16 +153,16 @@ impl Intact {
     /// Reads the checkpoints whose part of the events file is intact, by its checksum. A checkpoint that was read before ends the journal: its row
     /// groups do not lie behind those before. `None` if there are none.
     pub(crate) fn read(
-        (journal_path, journal): (&Path, &File),
+        (journal_path, journal_file): (&Path, Arc<File>),
         (facts, mut events): (&TraceFile, &File),
         stop_reason: &str,
     ) -> Result<Option<Self>, FormatError> {
         let io = FormatError::io(facts.path());
         events.rewind().map_err(&io)?;
-        let mut journal = JournalReader::open(journal_path, journal)?;
+        let mut journal = JournalReader::open(journal_path, &journal_file)?;
         let mut checksum = Checksum::default();
         let (mut row_groups, mut last, mut tables) = (Vec::new(), None, SideTables::default());
-        let mut journal_bytes_left = journal.bytes_left();
+        let (mut checkpoints, mut journal_bytes_left) = (0, journal.bytes_left());
         while let Some(checkpoint) = journal.next()? {
             let before = checksum.bytes;
             let is_intact = checkpoint.end >= before
@@ -170,10 +173,18 @@ impl Intact {
                 break;
             }
             row_groups.extend(checkpoint.row_groups);
-            tables.add(checkpoint.rows);
+            tables.add(checkpoint.rows.locks, checkpoint.rows.tasks);
+            checkpoints += 1;
             last = Some((checkpoint.end, checkpoint.info));
             journal_bytes_left = journal.bytes_left();
         }
+        tables.stacks = Some(JournalPart {
+            path: journal_path.to_owned(),
+            journal: journal_file,
+            checkpoints,
+            highest: StackId(-1),
+            bare_stacks: Vec::new(),
+        });
         Ok(last.map(|(end, info)| {
             let info = info.unfinished(footer::rows(&row_groups), stop_reason);
             Self { row_groups, end, info, tables, journal_bytes_left }
@@ -229,20 +240,23 @@ pub(crate) fn complete(tables: &mut SideTables, trace: &Trace) -> Result<Option<
             }
         }
     }
-    tables.stacks.extend_to(highest);
+    if let Some(stacks) = &mut tables.stacks {
+        stacks.highest = highest;
+    }
     Ok(last_ns)
 }
 
+/// Writes the side tables. Returns their checksums, and the number of stacks of which no module is known.
 fn write(
     tables: &SideTables,
     files: &UnfinishedFiles,
     paths: &TracePaths,
     info: &RunInfo,
-) -> Result<SideDigests, FormatError> {
+) -> Result<(SideDigests, u64), FormatError> {
     fn table<T: TableRow>(
         files: &UnfinishedFiles,
         path: &Path,
-        rows: impl Iterator<Item = T>,
+        rows: impl Iterator<Item = Result<T, FormatError>>,
         trace_id: &str,
     ) -> Result<u32, FormatError> {
         let file = files.side_table(path)?;
@@ -250,11 +264,13 @@ fn write(
         file.finish()?;
         Ok(crc)
     }
-    Ok(SideDigests {
-        stacks: table(files, &paths.stacks, tables.stacks.iter(), &info.trace_id)?,
-        locks: table(files, &paths.locks, tables.locks.iter().cloned(), &info.trace_id)?,
-        tasks: table(files, &paths.tasks, tables.tasks.iter().cloned(), &info.trace_id)?,
-    })
+    let mut stacks = tables.stacks.as_ref().map(JournalPart::stacks).transpose()?;
+    let sides = SideDigests {
+        stacks: table(files, &paths.stacks, stacks.iter_mut().flatten(), &info.trace_id)?,
+        locks: table(files, &paths.locks, tables.locks.iter().cloned().map(Ok), &info.trace_id)?,
+        tasks: table(files, &paths.tasks, tables.tasks.iter().cloned().map(Ok), &info.trace_id)?,
+    };
+    Ok((sides, stacks.map_or(0, |stacks| stacks.without_modules)))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reads a trace while it is being recorded: the row groups up to the last checkpoint of its journal. Nothing is written.
 
-use std::{fs::File, io::ErrorKind, path::Path};
+use std::{fs::File, io::ErrorKind, path::Path, sync::Arc};
 
 use rustix::{
     fs::{FlockOperation, flock},
@@ -50,7 +50,7 @@ fn open_running(path: &Path) -> Result<Trace, FormatError> {
         opened => opened?,
     };
     let (facts, events) = TraceFile::open(path)?;
-    let intact = Intact::read((&journal_path, &journal), (&facts, &events), RUNNING)?;
+    let intact = Intact::read((&journal_path, Arc::new(journal)), (&facts, &events), RUNNING)?;
     let intact = intact.filter(|intact| !intact.row_groups.is_empty());
     let Intact { row_groups, info, mut tables, .. } = intact.ok_or_else(too_early)?;
     let failed = |source| FormatError::parquet(path, "cannot read the journal", source);

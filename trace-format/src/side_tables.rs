@@ -1,10 +1,9 @@
-//! The rows of the side tables of a trace that has no files for them yet, as its checkpoints add them.
+//! The rows of the side tables that a checkpoint adds.
 
 use std::sync::Arc;
 
 use crate::{
     event::StackId,
-    stack_table::StackTable,
     tables::{BareStack, Frame, LockRow, SharedStack, TaskRow},
 };
 
@@ -22,19 +21,11 @@ pub struct SideRows {
     pub tasks: Vec<TaskRow>,
 }
 
-/// The rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SideTables {
-    pub(crate) stacks: StackTable,
-    /// In id order.
-    pub(crate) locks: Vec<LockRow>,
-    /// In id order.
-    pub(crate) tasks: Vec<TaskRow>,
-}
-
 /// The rows of a checkpoint, which are new or changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NewRows {
+    /// Whether the lists of frames of earlier checkpoints are forgotten.
+    pub(crate) forgets: bool,
     /// Lists of frames, numbered on from those of earlier checkpoints.
     pub(crate) lists: Vec<Arc<[Frame]>>,
     /// Stacks, with the numbers of their lists.
@@ -42,34 +33,4 @@ pub(crate) struct NewRows {
     pub(crate) bare_stacks: Vec<BareStack>,
     pub(crate) locks: Vec<LockRow>,
     pub(crate) tasks: Vec<TaskRow>,
-}
-
-impl SideTables {
-    /// Adds the rows of a checkpoint. New locks and tasks come in the order of their ids, so there is never a gap.
-    pub(crate) fn add(&mut self, new: NewRows) {
-        let NewRows { lists, stacks, bare_stacks, locks, tasks } = new;
-        lists.into_iter().for_each(|list| self.stacks.add_list(list));
-        bare_stacks.into_iter().for_each(|stack| self.stacks.set_bare(stack));
-        stacks.into_iter().for_each(|(id, lists)| self.stacks.set_named(id, lists));
-        locks.into_iter().for_each(|lock| put(&mut self.locks, lock.id.0, lock));
-        tasks.into_iter().for_each(|task| put(&mut self.tasks, task.id.0, task));
-    }
-
-    /// Adds the rows of a backlog, which has no names: they were found only while it was recorded.
-    pub(crate) fn add_backlog(&mut self, rest: SideRows) {
-        let known = self.locks.len();
-        let new = rest.locks.into_iter().filter(|lock| lock.id.0 as usize >= known);
-        let (bare_stacks, tasks) = (rest.bare_stacks, rest.tasks);
-        self.add(NewRows { lists: Vec::new(), stacks: Vec::new(), bare_stacks, locks: new.collect(), tasks });
-    }
-}
-
-/// Stores a row at the index of its id. A row after a gap is left out.
-fn put<T>(rows: &mut Vec<T>, id: i32, row: T) {
-    let Ok(index) = usize::try_from(id) else { return };
-    if index == rows.len() {
-        rows.push(row);
-    } else if let Some(old) = rows.get_mut(index) {
-        *old = row;
-    }
 }

@@ -24,6 +24,7 @@ use crate::{
     event::Event,
     footer,
     journal::Journal,
+    journal_tables::JournalStacks,
     output::{
         OutputOptions,
         kept::KeptFiles,
@@ -142,7 +143,7 @@ impl TraceWriter {
 
     /// Closes the row group and adds a checkpoint to the journal: the run information with the losses so far, and the new or
     /// changed rows of the side tables. Every lock and task that the events refer to must be in this checkpoint or an earlier
-    /// one; stacks may follow later.
+    /// one. Stacks may follow later, in the order of their ids.
     ///
     /// When this returns, these files and the backlog are synced to disk.
     pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
@@ -183,7 +184,8 @@ impl TraceWriter {
         self.writer.bytes() as u64
     }
 
-    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables.
+    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables. Stacks are those of the checkpoints, and
+    /// further ones by id.
     ///
     /// Sets `info.table`, `info.format` and `info.events`.
     pub fn finish(
@@ -218,7 +220,7 @@ impl TraceWriter {
                 .map(|(times, exit_ns)| (times.0, times.1.max(exit_ns))),
             ..info.clone()
         };
-        let Some(Regular { mut files, journaled, .. }) = self.regular.take() else {
+        let Some(Regular { mut files, journal, journaled }) = self.regular.take() else {
             let event_bytes = ended.and_then(|()| self.end_events(&info, SideDigests::default()))?;
             return Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes });
         };
@@ -227,9 +229,11 @@ impl TraceWriter {
             files.reserve = None;
         }
         let write_side = |files: &RegularFiles| -> Result<(u64, SideDigests), FormatError> {
-            let (stack_bytes, stacks) = write_side_table(&files.stacks, &info.trace_id, stacks.clone())?;
-            let (lock_bytes, locks) = write_side_table(&files.locks, &info.trace_id, locks.iter().cloned())?;
-            let (task_bytes, tasks) = write_side_table(&files.tasks, &info.trace_id, tasks.iter().cloned())?;
+            let (id, (at, file)) = (&info.trace_id, journal.file());
+            let stacks = JournalStacks::open(at, file, u64::MAX, stacks.clone())?;
+            let (stack_bytes, stacks) = write_side_table(&files.stacks, id, stacks)?;
+            let (lock_bytes, locks) = write_side_table(&files.locks, id, locks.iter().cloned().map(Ok))?;
+            let (task_bytes, tasks) = write_side_table(&files.tasks, id, tasks.iter().cloned().map(Ok))?;
             Ok((stack_bytes + lock_bytes + task_bytes, SideDigests { stacks, locks, tasks }))
         };
         // What is on the disk stays there with the journal, for `klock recover`.

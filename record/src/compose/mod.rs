@@ -43,6 +43,7 @@ pub(crate) mod header;
 pub(crate) mod locks;
 pub(crate) mod preload;
 mod recent;
+pub(crate) mod remembered;
 #[cfg(test)]
 pub(crate) mod script;
 pub(crate) mod stacks;

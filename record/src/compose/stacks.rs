@@ -2,8 +2,13 @@
 //!
 //! An id of the map stands for the same frames during a whole recording, but user frames mean something else in another process.
 //! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
+//!
+//! Memory is bounded: the stacks that were seen last are remembered, and a stack that comes again after it was forgotten gets another id.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -15,6 +20,7 @@ use trace_format::{
 use crate::{
     compose::{
         recent::{Recent, RecentKey},
+        remembered::Remembered,
         tasks::ProcessKey,
     },
     names::unwind::{Frames, UnwoundId},
@@ -105,21 +111,27 @@ impl RecentKey for Mapped {
 pub(crate) struct Stacks {
     /// Stacks with both halves in the map, unwound or absent: nearly all.
     #[serde(skip)]
-    mapped: FxHashMap<Mapped, StackId>,
+    mapped: Remembered<Mapped, StackId, MAX_STACKS>,
     #[serde(skip)]
     recent: Recent<Mapped, StackId, 256>,
-    inlined: FxHashMap<RawStack, StackId>,
+    /// The others, by a hash of 64 bits: two of a million stacks have the same one with a probability of 3 in 100 million.
+    inlined: Remembered<u64, StackId, MAX_STACKS>,
     /// Frames that were announced before their event, by CPU, number, user and peer.
     #[serde(skip)]
     announced: FxHashMap<(u32, u32, bool, bool), Announced>,
     /// Stacks that were unwound before their event.
     #[serde(skip)]
     unwound: Waiting,
-    /// Unwound frames by their number, and how many of them are certain.
     #[serde(skip)]
-    unwound_frames: Vec<UnwoundFrames>,
+    unwound_frames: Remembered<UnwoundId, UnwoundFrames, MAX_UNWOUND>,
     #[serde(skip)]
-    unwound_ids: FxHashMap<UnwoundFrames, UnwoundId>,
+    unwound_ids: Remembered<UnwoundFrames, UnwoundId, MAX_UNWOUND>,
+    /// Number of unwound frames so far.
+    #[serde(skip)]
+    unwound_count: u32,
+    /// Whether a BPF program has recognized a stack whose frames are forgotten.
+    #[serde(skip)]
+    misses_frames: bool,
     /// Whether user stacks are copied, to be unwound.
     pub unwinds: bool,
     /// Number of user stacks that should have been unwound, and are by frame pointers.
@@ -140,6 +152,11 @@ struct Announced {
 
 /// If there are more inline frames than this, those whose event never came, because its ring was full, are dropped.
 const MAX_ANNOUNCED: usize = 1 << 16;
+/// Number of stacks that are remembered, of each sort. They take up to 20 MB.
+const MAX_STACKS: usize = 1 << 17;
+/// Number of unwound stacks whose frames are remembered. Those of 30 frames take up to 20 MB.
+const MAX_UNWOUND: usize = 1 << 15;
+
 impl Stacks {
     /// Adds frames that did not fit into the stack map. Their event is drained in the same round.
     pub(crate) fn announce(&mut self, record: &WireStack) {
@@ -159,24 +176,32 @@ impl Stacks {
         }
         let certain = u8::try_from(frames.certain).unwrap_or(u8::MAX);
         let frames = (Arc::from(frames.addresses), certain);
-        let id = match self.unwound_ids.get(&frames) {
-            Some(&id) => id,
-            None => {
-                let id = UnwoundId(self.unwound_frames.len() as u32);
-                self.unwound_frames.push(frames.clone());
-                self.unwound_ids.insert(frames, id);
-                id
-            }
-        };
+        let id = self.unwound_ids.get(&frames).unwrap_or_else(|| {
+            let id = UnwoundId(self.unwound_count);
+            self.unwound_count += 1;
+            self.unwound_ids.insert(frames.clone(), id);
+            id
+        });
+        if self.unwound_frames.get(&id).is_none() {
+            self.unwound_frames.insert(id, frames);
+        }
         self.insert_unwound(header, id, false);
         Some(id)
     }
 
-    /// Adds a stack whose frames are known by their number, without a walk of its own.
-    pub(crate) fn announce_known(&mut self, header: &WireUserStack, frames: Option<UnwoundId>) {
-        if let Some(frames) = frames {
+    /// Adds a stack whose frames are known by their number, without a walk of its own. Returns `false` if they are forgotten.
+    pub(crate) fn announce_known(&mut self, header: &WireUserStack, frames: Option<UnwoundId>) -> bool {
+        let Some(frames) = frames else { return true };
+        let is_known = self.unwound_frames.get(&frames).is_some();
+        if is_known {
             self.insert_unwound(header, frames, true);
         }
+        is_known
+    }
+
+    /// Returns whether a BPF program has recognized a stack whose frames are forgotten, since the last call. It is to forget what it recognizes.
+    pub(crate) fn take_misses(&mut self) -> bool {
+        std::mem::take(&mut self.misses_frames)
     }
 
     /// Drops the stacks of a process since a time that were not walked themselves: it runs another program since then.
@@ -197,7 +222,7 @@ impl Stacks {
         let may_be_copied = at.copied && at.user != stack::NONE;
         let unwound = match stack::unwound_number(at.user) {
             // Whatever a ring delivers: only numbers that were given to the programs stand for a stack.
-            Some(number) => (number < self.unwound_frames.len() as u32).then_some(UnwoundId(number)),
+            Some(number) => (number < self.unwound_count).then_some(UnwoundId(number)),
             None if may_be_copied => self.unwound.take((cpu, seq, at.peer)).map(|stack| stack.frames),
             None => None,
         };
@@ -216,14 +241,17 @@ impl Stacks {
         if let Some(user) = known_user.filter(|_| at.kernel != stack::INLINE) {
             let process = user_there.then_some(at.process.0);
             let key = (process, at.kernel.max(-1), user, caller);
-            if let Some(id) = self.recent.get_or(key, || self.mapped.get(&key).copied()) {
+            if let Some(id) = self.recent.get_or(key, || self.mapped.get(&key)) {
                 return Some(id);
             }
             let kernel = if at.kernel >= 0 { Half::Map(at.kernel) } else { Half::Absent };
             let user = match user {
                 User::Absent => Half::Absent,
                 User::Map(id) => Half::Map(id),
-                User::Unwound(frames) => self.unwound_half(frames),
+                User::Unwound(frames) => match self.unwound_half(frames) {
+                    Some(half) => half,
+                    None => return self.id_without_user(at),
+                },
             };
             let id = self.add(RawStack { process: user_there.then_some(at.process), kernel, user, caller });
             self.mapped.insert(key, id);
@@ -231,31 +259,39 @@ impl Stacks {
         }
         let kernel = self.half(at, at.kernel, false);
         let by_pointers = self.half(at, at.user, true);
-        let user = unwound.map_or(by_pointers, |unwound| self.unwound_half(unwound));
+        let user = match unwound {
+            None => by_pointers,
+            Some(unwound) => self.unwound_half(unwound).unwrap_or(Half::Absent),
+        };
         if kernel == Half::Absent && user == Half::Absent {
             return None;
         }
         let has_user = user != Half::Absent;
         let process = has_user.then_some(at.process);
         let raw = RawStack { process, kernel, user, caller: if has_user { caller } else { 0 } };
-        if let Some(&id) = self.inlined.get(&raw) {
-            return Some(id);
-        }
-        let id = self.add(raw.clone());
-        self.inlined.insert(raw, id);
-        Some(id)
+        Some(self.id_of_raw(raw))
+    }
+
+    /// Returns the id of the kernel half of a stack. The frames of the user half are forgotten.
+    fn id_without_user(&mut self, at: &StackRef) -> Option<StackId> {
+        self.id(&StackRef { user: stack::ABSENT, caller: 0, copied: false, ..*at })
+    }
+
+    fn id_of_raw(&mut self, raw: RawStack) -> StackId {
+        let mut hasher = DefaultHasher::new();
+        raw.hash(&mut hasher);
+        let hash = hasher.finish();
+        self.inlined.get(&hash).unwrap_or_else(|| {
+            let id = self.add(raw);
+            self.inlined.insert(hash, id);
+            id
+        })
     }
 
     /// Returns the id of a stack of return addresses, leaf first.
     pub(crate) fn id_of_calls(&mut self, process: (ProcessKey, u32), frames: Box<[u64]>) -> StackId {
-        let raw =
-            RawStack { process: Some(process), kernel: Half::Absent, user: Half::Calls(frames), caller: 0 };
-        if let Some(&id) = self.inlined.get(&raw) {
-            return id;
-        }
-        let id = self.add(raw.clone());
-        self.inlined.insert(raw, id);
-        id
+        let user = Half::Calls(frames);
+        self.id_of_raw(RawStack { process: Some(process), kernel: Half::Absent, user, caller: 0 })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -267,9 +303,14 @@ impl Stacks {
         std::mem::take(&mut self.new)
     }
 
-    fn unwound_half(&self, UnwoundId(index): UnwoundId) -> Half {
-        let (frames, certain) = &self.unwound_frames[index as usize];
-        Half::Unwound((**frames).into(), *certain)
+    /// Returns the frames with a number. If they are forgotten, there are none, and the stack counts as not unwound.
+    fn unwound_half(&mut self, id: UnwoundId) -> Option<Half> {
+        let found = self.unwound_frames.get(&id);
+        if found.is_none() {
+            (self.misses_frames, self.not_unwound) = (true, self.not_unwound + 1);
+        }
+        let (frames, certain) = found?;
+        Some(Half::Unwound((*frames).into(), certain))
     }
 
     fn half(&mut self, at: &StackRef, id: i32, user: bool) -> Half {

@@ -4,7 +4,7 @@
 //! its own. Only tasks that some event names get a row. Facts from `/proc` about a task that no descriptor announced come
 //! through [`Lookup`], so that nothing here reads a file.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
 
@@ -55,7 +55,7 @@ pub(crate) struct Tasks {
     goroutines: FxHashMap<(ProcessKey, u64), TaskId>,
     processes: FxHashMap<u32, ProcessKey>,
     process_starts: Vec<i64>,
-    rows: Vec<TaskRow>,
+    rows: TaskRows,
     /// The row of each incarnation, once it has one.
     ids: Vec<Option<TaskId>>,
     /// The rows whose creators have no row yet.
@@ -94,7 +94,7 @@ impl Tasks {
             goroutines: FxHashMap::default(),
             processes: FxHashMap::default(),
             process_starts: Vec::new(),
-            rows: Vec::new(),
+            rows: TaskRows::default(),
             ids: Vec::new(),
             orphans: FxHashMap::default(),
             lookup,
@@ -131,16 +131,16 @@ impl Tasks {
         let Some(Incarnation { key, known, exit_ns, .. }) = by_tid.get(&tid) else {
             unreachable!("looked up above")
         };
-        let id = push_row(rows, known, *exit_ns);
+        let id = rows.push(known, *exit_ns);
         ids[key.0 as usize] = Some(id);
         if let Some(parent) = known.parent {
             match ids[parent.0 as usize] {
-                Some(parent) => rows[id.0 as usize].parent = Some(parent),
+                Some(parent) => rows.change(id, |row| row.parent = Some(parent)),
                 None => orphans.entry(parent).or_default().push(id),
             }
         }
         for child in orphans.remove(key).into_iter().flatten() {
-            rows[child.0 as usize].parent = Some(id);
+            rows.change(child, |row| row.parent = Some(id));
         }
         id
     }
@@ -170,8 +170,8 @@ impl Tasks {
         *goroutines.entry((process, goroutine)).or_insert_with(|| {
             let cgroup = by_tid.get(&tgid).and_then(|leader| leader.known.cgroup.clone());
             let known = Known { tgid, comm: Some("goroutine".to_owned()), cgroup, ..Known::default() };
-            let id = push_row(rows, &known, None);
-            rows[id.0 as usize].tid = number;
+            let id = rows.push(&known, None);
+            rows.change(id, |row| row.tid = number);
             id
         })
     }
@@ -265,10 +265,10 @@ impl Tasks {
         if task == creator {
             return;
         }
-        if let Some(row) = self.rows.get_mut(task.0 as usize) {
+        self.rows.change(task, |row| {
             row.parent = row.parent.or(Some(creator));
             row.start_ns = Some(row.start_ns.map_or(ts_ns, |start_ns| start_ns.min(ts_ns)));
-        }
+        });
     }
 
     /// Ends a thread whose birth was announced, unless its own records have ended it.
@@ -315,11 +315,18 @@ impl Tasks {
     }
 
     pub(crate) fn into_rows(self) -> Vec<TaskRow> {
-        self.rows
+        self.rows.all
     }
 
     pub(crate) fn rows(&self) -> &[TaskRow] {
-        &self.rows
+        &self.rows.all
+    }
+
+    /// Returns the rows that are new or changed since the last call, by id.
+    pub(crate) fn take_changed(&mut self) -> Vec<TaskRow> {
+        let mut changed: Vec<TaskId> = std::mem::take(&mut self.rows.changed).into_iter().collect();
+        changed.sort_unstable();
+        changed.into_iter().filter_map(|id| self.rows.all.get(id.0 as usize)).cloned().collect()
     }
 
     fn start(&mut self, known: Known) {
@@ -348,7 +355,7 @@ impl Tasks {
         if incarnation.exit_ns.is_none() {
             incarnation.exit_ns = Some(ts_ns);
             if let Some(id) = self.ids[incarnation.key.0 as usize] {
-                self.rows[id.0 as usize].exit_ns = Some(ts_ns);
+                self.rows.change(id, |row| row.exit_ns = Some(ts_ns));
             }
         }
     }
@@ -356,7 +363,7 @@ impl Tasks {
     fn rename(&mut self, tid: u32, comm: Option<String>) {
         let Some(incarnation) = self.by_tid.get_mut(&tid) else { return };
         if let Some(id) = self.ids[incarnation.key.0 as usize] {
-            self.rows[id.0 as usize].comm.clone_from(&comm);
+            self.rows.change(id, |row| row.comm.clone_from(&comm));
         }
         incarnation.known.comm = comm;
     }
@@ -365,24 +372,42 @@ impl Tasks {
         let rows = &mut self.rows;
         *self.idle.entry(cpu).or_insert_with(|| {
             let known = Known { comm: Some(format!("swapper/{cpu}")), ..Known::default() };
-            push_row(rows, &known, None)
+            rows.push(&known, None)
         })
     }
 }
 
-fn push_row(rows: &mut Vec<TaskRow>, known: &Known, exit_ns: Option<i64>) -> TaskId {
-    let id = TaskId(rows.len() as i32);
-    rows.push(TaskRow {
-        id,
-        pid: known.tgid as i32,
-        tid: known.tid as i32,
-        comm: known.comm.clone(),
-        start_ns: known.start_ns,
-        exit_ns,
-        cgroup: known.cgroup.clone(),
-        parent: None,
-    });
-    id
+/// The rows, by id, and which of them are new or changed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct TaskRows {
+    all: Vec<TaskRow>,
+    #[serde(skip)]
+    changed: FxHashSet<TaskId>,
+}
+
+impl TaskRows {
+    fn push(&mut self, known: &Known, exit_ns: Option<i64>) -> TaskId {
+        let id = TaskId(self.all.len() as i32);
+        self.all.push(TaskRow {
+            id,
+            pid: known.tgid as i32,
+            tid: known.tid as i32,
+            comm: known.comm.clone(),
+            start_ns: known.start_ns,
+            exit_ns,
+            cgroup: known.cgroup.clone(),
+            parent: None,
+        });
+        self.changed.insert(id);
+        id
+    }
+
+    fn change(&mut self, id: TaskId, change: impl FnOnce(&mut TaskRow)) {
+        if let Some(row) = self.all.get_mut(id.0 as usize) {
+            change(row);
+            self.changed.insert(id);
+        }
+    }
 }
 
 /// The name in a task record, up to the first zero. Invalid UTF-8 is replaced.

@@ -81,6 +81,13 @@ impl KnownStacks {
         self.remove(removed.into_iter().flatten());
     }
 
+    /// Forgets the stacks of all processes.
+    pub(crate) fn forget_all(&mut self) {
+        self.waiting.clear();
+        let removed = std::mem::take(&mut self.known);
+        self.remove(removed.into_values().flatten());
+    }
+
     /// Gives the programs the stacks whose copies are not after `complete_ns`: executions of programs before that time are known.
     pub(crate) fn flush(&mut self, complete_ns: u64) {
         let mut changes = Vec::new();

@@ -8,15 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use trace_format::{BareStack, LockId, SharedStack, SideRows, StackId, TaskRow};
+use trace_format::{BareStack, LockId, SharedStack, SideRows, StackId};
 
 use crate::{
-    compose::locks::Locks,
+    compose::{locks::Locks, tasks::Tasks},
     names::symbols::{RawFrames, Resolved, Symbols},
 };
 
-/// Time between two checkpoints. If klock is killed, less than a second is lost, including a round and a write.
+/// Minimum time between two checkpoints. If klock is killed, less than a second is lost, including a round and a write.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// The time between two checkpoints is at least the length of the recording divided by this number: each has a row group, whose description
+/// takes 10 kB. A recording of a day has 11,000 of them.
+const SHARE: u32 = 2000;
 /// Time until the first checkpoint, which is shorter so that short recordings have one, too.
 const FIRST: Duration = Duration::from_millis(50);
 /// Time between two requests for new results of the symbols thread.
@@ -25,6 +28,7 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// The rows of earlier checkpoints, and changes since then.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
+    started: Instant,
     due: Instant,
     /// It is needed even if nothing changed in the trace: it syncs the backlog, too.
     pub(super) is_needed: bool,
@@ -39,8 +43,6 @@ pub(super) struct Checkpoints {
     named: BTreeSet<LockId>,
     /// Number of locks in earlier checkpoints.
     locks: usize,
-    /// Tasks in earlier checkpoints.
-    tasks: Vec<TaskRow>,
     /// Number of events at the last checkpoint.
     events: u64,
 }
@@ -48,6 +50,7 @@ pub(super) struct Checkpoints {
 impl Checkpoints {
     pub(super) fn new(now: Instant) -> Self {
         Self {
+            started: now,
             due: now + FIRST,
             is_needed: false,
             answer: None,
@@ -57,7 +60,6 @@ impl Checkpoints {
             stacks: Vec::new(),
             named: BTreeSet::new(),
             locks: 0,
-            tasks: Vec::new(),
             events: 0,
         }
     }
@@ -105,18 +107,28 @@ impl Checkpoints {
         }
     }
 
+    /// Returns what was found and is in no checkpoint. Waits for a pending answer.
+    pub(super) fn into_found(self, locks: &mut Locks) -> Vec<SharedStack> {
+        let mut stacks = self.stacks;
+        if let Some(found) = self.answer.and_then(|answer| answer.recv().ok()) {
+            stacks.extend(found.stacks);
+            found.locks.into_iter().for_each(|found| locks.describe(found));
+        }
+        stacks
+    }
+
     /// Returns the rows of a checkpoint, if one is due and anything changed. `events` is the number of events so far.
     pub(super) fn due(
         &mut self,
         events: u64,
         locks: &Locks,
-        tasks: &[TaskRow],
+        tasks: &mut Tasks,
         now: Instant,
     ) -> Option<SideRows> {
         if now < self.due {
             return None;
         }
-        self.due = now + INTERVAL;
+        self.due = now + INTERVAL.max((now - self.started) / SHARE);
         let side = self.changed(locks, tasks);
         let is_needed = std::mem::take(&mut self.is_needed);
         let has_changed = is_needed || events > self.events || side != SideRows::default();
@@ -124,47 +136,26 @@ impl Checkpoints {
         has_changed.then_some(side)
     }
 
-    fn changed(&mut self, locks: &Locks, tasks: &[TaskRow]) -> SideRows {
-        let Self { locks: written, tasks: known, named, .. } = self;
+    fn changed(&mut self, locks: &Locks, tasks: &mut Tasks) -> SideRows {
+        let Self { locks: written, named, .. } = self;
         let renamed =
             named.iter().take_while(|id| (id.0 as usize) < *written).map(|id| &locks.rows()[id.0 as usize]);
         let locks_now: Vec<_> = renamed.chain(&locks.rows()[*written..]).cloned().collect();
         named.clear();
         *written = locks.rows().len();
-        let mut tasks_now = Vec::new();
-        for (index, task) in tasks.iter().enumerate() {
-            match known.get_mut(index) {
-                Some(old) if old == task => continue,
-                Some(old) => old.clone_from(task),
-                None => known.push(task.clone()),
-            }
-            tasks_now.push(task.clone());
-        }
         let bare_stacks = std::mem::take(&mut self.bare_stacks).into_values().collect();
-        SideRows { stacks: std::mem::take(&mut self.stacks), bare_stacks, locks: locks_now, tasks: tasks_now }
+        let stacks = std::mem::take(&mut self.stacks);
+        SideRows { stacks, bare_stacks, locks: locks_now, tasks: tasks.take_changed() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use trace_format::{LockKind, TaskId};
+    use trace_format::LockKind;
 
     use super::*;
-    use crate::compose::locks::Space;
+    use crate::compose::{locks::Space, tasks::Known};
     use crate::names::symbols::FoundLock;
-
-    fn task(id: i32, comm: &str) -> TaskRow {
-        TaskRow {
-            id: TaskId(id),
-            pid: 1,
-            tid: 1,
-            comm: Some(comm.into()),
-            start_ns: None,
-            exit_ns: None,
-            cgroup: None,
-            parent: None,
-        }
-    }
 
     #[test]
     fn a_checkpoint_has_new_and_changed_rows_only() {
@@ -172,26 +163,37 @@ mod tests {
         let mut checkpoints = Checkpoints::new(start);
         let mut locks = Locks::default();
         let first = locks.id(Space::Kernel, 0x40, LockKind::Mutex, 1);
-        let mut tasks = vec![task(0, "sh")];
-        assert_eq!(checkpoints.due(1, &locks, &tasks, start), None, "not yet");
-        let side = checkpoints.due(1, &locks, &tasks, start + FIRST).unwrap();
+        let known = [7, 8].map(|tid| Known { tgid: 7, tid, ..Known::default() });
+        let mut tasks = Tasks::new(known, Box::new(|_, _| None));
+        tasks.id(7, 7, 0);
+        assert_eq!(checkpoints.due(1, &locks, &mut tasks, start), None, "not yet");
+        let side = checkpoints.due(1, &locks, &mut tasks, start + FIRST).unwrap();
         assert_eq!((side.locks.len(), side.tasks.len()), (1, 1));
-        assert_eq!(checkpoints.due(1, &locks, &tasks, start + FIRST + INTERVAL), None, "nothing new");
+        assert_eq!(checkpoints.due(1, &locks, &mut tasks, start + FIRST + INTERVAL), None, "nothing new");
 
         locks.describe(FoundLock { lock: first, name: Some("cgroup_mutex".to_owned()), shared: None });
         checkpoints.named.insert(first);
         let second = locks.id(Space::Kernel, 0x80, LockKind::Mutex, 2);
-        tasks[0] = task(0, "make");
-        tasks.push(task(1, "cc"));
-        let side = checkpoints.due(2, &locks, &tasks, start + FIRST + 2 * INTERVAL).unwrap();
+        tasks.rename_thread(7, b"make\0\0\0\0\0\0\0\0\0\0\0\0");
+        tasks.id(7, 8, 0);
+        let side = checkpoints.due(2, &locks, &mut tasks, start + FIRST + 2 * INTERVAL).unwrap();
         assert_eq!(side.locks.iter().map(|lock| lock.id).collect::<Vec<_>>(), [first, second]);
         assert_eq!(side.locks[0].name.as_deref(), Some("cgroup_mutex"));
-        assert_eq!(side.tasks, tasks);
-        let side = checkpoints.due(3, &locks, &tasks, start + FIRST + 3 * INTERVAL).unwrap();
+        assert_eq!(side.tasks, tasks.rows());
+        let side = checkpoints.due(3, &locks, &mut tasks, start + FIRST + 3 * INTERVAL).unwrap();
         assert_eq!(side, SideRows::default(), "events alone are a change, too");
         checkpoints.hasten(start);
         checkpoints.is_needed = true;
-        assert_eq!(checkpoints.due(3, &locks, &tasks, start), Some(SideRows::default()), "it is needed");
-        assert_eq!(checkpoints.due(3, &locks, &tasks, start), None);
+        assert_eq!(checkpoints.due(3, &locks, &mut tasks, start), Some(SideRows::default()), "it is needed");
+        assert_eq!(checkpoints.due(3, &locks, &mut tasks, start), None);
+    }
+
+    #[test]
+    fn checkpoints_of_a_long_recording_are_further_apart() {
+        let start = Instant::now();
+        let mut checkpoints = Checkpoints::new(start);
+        let day = Duration::from_secs(24 * 60 * 60);
+        checkpoints.due(1, &Locks::default(), &mut Tasks::new([], Box::new(|_, _| None)), start + day);
+        assert_eq!(checkpoints.until_due(start + day), day / SHARE);
     }
 }

@@ -181,6 +181,11 @@ impl KernelSide {
     /// slowest ring reached, if some rings were not emptied, or the time up to which all user stacks are unwound.
     pub(super) fn drain(&mut self, orderer: &mut Orderer, composer: &mut Composer, symbols: &Symbols) -> u64 {
         let started_ns = monotonic_ns() as u64;
+        if composer.stacks.take_misses()
+            && let Some(unwinder) = &mut self.unwinder
+        {
+            unwinder.forget_known();
+        }
         let Self { rings, seen, undecodable, reached_ns, unwinder, launching, map_stacks, loaded, .. } = self;
         let mut new_images = Vec::new();
         // The processes of the last events, by the low bits of their PIDs: most events are of one of them.
@@ -214,8 +219,9 @@ impl KernelSide {
                         let launching = launching.as_mut().filter(|command| command.pid == pid);
                         if launching.is_none()
                             && let Some(known) = unwinder.known(&header, bytes)
+                            && composer.stacks.announce_known(&header, known)
                         {
-                            return composer.stacks.announce_known(&header, known);
+                            return;
                         }
                         let by_pointers = map_stack(header.user_stack, map_stacks, loaded);
                         let copy = UserStack { header, bytes: bytes.into(), by_pointers };

@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
         }
         let Pipeline { composer, events, .. } = pipeline;
         checkpoints.collect(symbols, &mut composer.locks, now);
-        let Some(mut side) = checkpoints.due(*events, &composer.locks, composer.tasks.rows(), now) else {
+        let Some(mut side) = checkpoints.due(*events, &composer.locks, &mut composer.tasks, now) else {
             return true;
         };
         let loss = self.loss_so_far().unwrap_or_default();

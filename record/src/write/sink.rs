@@ -198,7 +198,7 @@ pub trait Observer: fmt::Debug + Send {
     fn rows(&mut self, rows: EventColumns, locks: Vec<LockRow>);
     /// A checkpoint was written: the losses so far, and rows of the side tables that are new or have changed.
     fn checkpoint(&mut self, info: RunInfo, side: SideRows);
-    /// The recording has ended: all losses, and the whole side tables without tasks.
+    /// The recording has ended: all losses, all locks, and the stacks that no checkpoint has.
     fn end(&mut self, info: RunInfo, side: SideRows);
 }
 

@@ -52,12 +52,12 @@ fn killed(path: &Path, seconds: i64) {
         }
         let side = match second {
             0 => SideRows {
-                stacks: vec![stack(1)],
+                stacks: vec![stack(0)],
                 locks: (0..3).map(|id| lock(id, id.into())).collect(),
                 tasks: vec![task(0)],
                 ..SideRows::default()
             },
-            1 => SideRows { stacks: vec![stack(0), stack(2)], ..SideRows::default() },
+            1 => SideRows { stacks: vec![stack(1), stack(2)], ..SideRows::default() },
             _ => SideRows::default(),
         };
         writer.checkpoint(&info, &side).unwrap();

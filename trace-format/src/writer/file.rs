@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Rows of a side table that are encoded at once.
-const BATCH_ROWS: usize = 8 * 1024;
+const BATCH_ROWS: usize = 1024;
 
 /// A file, with the size and the CRC-32 of what was written.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> For
 pub(super) fn write_side_table<T: TableRow>(
     file: &NamedFile,
     trace_id: &str,
-    rows: impl Iterator<Item = T>,
+    rows: impl Iterator<Item = Result<T, FormatError>>,
 ) -> Result<(u64, u32), FormatError> {
     // An attempt on a full disk may have left something.
     file.file.set_len(0).map_err(FormatError::write(file.path()))?;
@@ -146,7 +146,7 @@ pub(crate) fn write_table<T: TableRow>(
     path: &Path,
     file: Arc<File>,
     trace_id: &str,
-    mut rows: impl Iterator<Item = T>,
+    mut rows: impl Iterator<Item = Result<T, FormatError>>,
 ) -> Result<(u64, u32), FormatError> {
     let info =
         SidecarInfo { format: Version::default(), table: T::TABLE.to_owned(), trace_id: trace_id.to_owned() };
@@ -155,7 +155,7 @@ pub(crate) fn write_table<T: TableRow>(
     let mut writer = ArrowWriter::try_new_with_options(file, schema, options.with_skip_arrow_metadata(true))
         .map_err(|source| cannot_write(path, "the header", source))?;
     loop {
-        let batch: Vec<T> = rows.by_ref().take(BATCH_ROWS).collect();
+        let batch = rows.by_ref().take(BATCH_ROWS).collect::<Result<Vec<T>, FormatError>>()?;
         writer
             .write(&schema::record_batch(T::COLUMNS, T::encode(batch.iter())))
             .map_err(|source| cannot_write(path, "a batch", source))?;

@@ -184,6 +184,26 @@ fn a_stack_that_a_program_recognized_is_the_same_as_one_that_was_walked() {
     assert_eq!(stacks.id(&of(9, i32::MIN)), without);
 }
 
+#[test]
+fn a_stack_whose_frames_are_forgotten_is_counted_and_walked_again() {
+    let mut stacks = Stacks { unwinds: true, ..Stacks::default() };
+    let header = |seq| WireUserStack { cpu: 1, seq, ..WireUserStack::default() };
+    let frames = |number| Frames { addresses: vec![number, 200], certain: 1 };
+    let first = stacks.announce_unwound(&header(0), frames(0)).unwrap();
+    assert!(stacks.announce_known(&header(1), Some(first)));
+    for number in 1..=2 * MAX_UNWOUND as u32 {
+        stacks.announce_unwound(&header(number), frames(number.into()));
+    }
+    assert!(!stacks.announce_known(&header(1), Some(first)), "it is to be walked again");
+    let of = |seq, user| StackRef { event: (2, seq), ..at(0, 3, user) };
+    let without = stacks.id(&of(2, stack::ABSENT));
+    assert!(!stacks.take_misses());
+    assert_eq!(stacks.id(&of(2, stack::unwound(first.0))), without, "the kernel half is known");
+    assert_eq!((stacks.not_unwound, stacks.take_misses(), stacks.take_misses()), (1, true, false));
+    let again = stacks.announce_unwound(&header(3), frames(0)).unwrap();
+    assert_ne!(stacks.id(&of(3, stack::unwound(again.0))), without);
+}
+
 proptest! {
     #[test]
     fn the_value_for_an_unwound_stack_leads_back_to_its_number_and_is_none_of_the_others(number: u32) {

@@ -1,5 +1,7 @@
 //! Histories of forks, execs and exits, and the rows that they make.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn task(code: u8, ts_ns: u64, tgid: u32, tid: u32, comm: &str) -> WireTask {
@@ -215,4 +217,39 @@ fn a_child_starts_in_the_cgroup_of_its_parent() {
     tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 10, 6, 6, "child") });
     tasks.id(6, 6, 0);
     assert_eq!(tasks.rows()[0].cgroup.as_deref(), Some("/app"));
+}
+
+proptest! {
+    #[test]
+    fn the_changed_rows_make_the_rows_of_before_those_of_now(
+        steps in prop::collection::vec((0..6_u8, 0..3_u32, 0..3_u32), 0..60),
+    ) {
+        let mut tasks = no_tasks();
+        let mut copy: Vec<TaskRow> = Vec::new();
+        for (ts_ns, (step, tid, other)) in (1..).zip(steps) {
+            let (tid, other) = (tid + 5, other + 5);
+            let code = match step {
+                0 => code::TASK_FORK,
+                1 => code::TASK_EXEC,
+                2 => code::TASK_RENAME,
+                3 => code::TASK_EXIT,
+                _ => 0,
+            };
+            let name = if ts_ns % 2 == 0 { "a" } else { "b" };
+            tasks.apply(&WireTask { parent_tid: other, ..task(code, ts_ns, 5, tid, name) });
+            match step {
+                4 => drop(tasks.id(5, tid, 0)),
+                5 => {
+                    let (first, second) = (tasks.id(5, tid, 0), tasks.id(5, other, 0));
+                    tasks.set_creator(first, second, ts_ns as i64);
+                    for row in tasks.take_changed() {
+                        let at = row.id.0 as usize;
+                        if at == copy.len() { copy.push(row) } else { copy[at] = row }
+                    }
+                    prop_assert_eq!(&*copy, tasks.rows());
+                }
+                _ => {}
+            }
+        }
+    }
 }

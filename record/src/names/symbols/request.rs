@@ -95,9 +95,11 @@ pub(crate) struct FoundLock {
 /// Results of the symbols thread.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
-    /// Stacks with names; sorted by id at the end.
+    /// Stacks, by id.
     pub stacks: Vec<SharedStack>,
     pub locks: Vec<FoundLock>,
+    /// Number of stacks and locks that were not looked up, because they came faster than names are found; known at the end.
+    pub unnamed: u64,
     /// Mapped files that could not be examined, in a sentence; known at the end.
     pub warning: Option<String>,
 }

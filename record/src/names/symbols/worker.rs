@@ -4,6 +4,7 @@
 use std::{
     cell::OnceCell,
     collections::{VecDeque, hash_map::Entry},
+    mem,
     rc::Rc,
     sync::{
         Arc,
@@ -18,7 +19,7 @@ use blazesym::symbolize::{
     source::{Kernel as KernelSource, Source},
 };
 use rustc_hash::FxHashMap;
-use trace_format::{Frame, LockId, LockKind, SharedStack};
+use trace_format::{Frame, LockId, LockKind, SharedStack, StackId};
 
 use super::{
     kernel::{Kernel, ReadingKernel},
@@ -26,7 +27,7 @@ use super::{
     request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared, named, recording_frames},
 };
 use crate::{
-    compose::tasks::ProcessKey,
+    compose::{remembered::Remembered, tasks::ProcessKey},
     kernel::peek::Peek,
     names::{
         files::{FileId, NamedCode, SymbolFrame, TargetFiles},
@@ -40,6 +41,10 @@ use crate::{
 
 /// Maximum number of kernel locks that are named at once in a round of the recording; others are queued.
 const MAX_AT_ONCE: u32 = 500;
+/// Maximum number of queued look-ups, some 400 bytes each. If there are more, the first ones are not looked up.
+const MAX_QUEUED: usize = 1 << 14;
+/// Number of addresses whose names are remembered. Those of 100 bytes take 40 MB.
+const MAX_NAMED: usize = 1 << 15;
 /// Maximum number of queued stacks whose functions are looked up together: each look-up is a question to another process.
 const MAX_BATCH: usize = 64;
 
@@ -66,13 +71,18 @@ pub(super) struct Worker {
     round_ns: i64,
     /// All requests about times up to this one are served.
     watermark_ns: i64,
-    frames: FxHashMap<FrameKey, NamedFrames>,
+    frames: Remembered<FrameKey, NamedFrames, MAX_NAMED>,
+    /// The frames of addresses that are not looked up.
+    bare_frames: Remembered<Frame, Arc<[Frame]>, MAX_NAMED>,
     /// The code at addresses that were looked up together, until their stacks are.
     functions: FxHashMap<FrameKey, NamedCode>,
+    /// Stacks and locks that were not sent yet, stacks by id: look-ups are done in the order in which they were requested.
     stacks: Vec<SharedStack>,
     locks: Vec<FoundLock>,
     /// Number of stacks and locks that were sent already.
-    sent: (usize, usize),
+    sent: usize,
+    /// Number of stacks and locks that were not looked up, because too many were queued.
+    unnamed: u64,
     stop: Stop,
     shared: Arc<Shared>,
 }
@@ -131,11 +141,13 @@ impl Worker {
             named_at_once: 0,
             round_ns: 0,
             watermark_ns: 0,
-            frames: FxHashMap::default(),
+            frames: Remembered::default(),
+            bare_frames: Remembered::default(),
             functions: FxHashMap::default(),
             stacks: Vec::new(),
             locks: Vec::new(),
-            sent: (0, 0),
+            sent: 0,
+            unnamed: 0,
             stop,
             shared,
         }
@@ -163,7 +175,8 @@ impl Worker {
                 }
                 self.watermark_ns = self.watermark_ns.max(watermark_ns);
                 let has_more = self.look_up_next();
-                self.shared.found.store((self.stacks.len() + self.locks.len()) as u64, Ordering::Relaxed);
+                let found = self.sent + self.stacks.len() + self.locks.len();
+                self.shared.found.store(found as u64, Ordering::Relaxed);
                 if !has_more {
                     break;
                 }
@@ -172,13 +185,10 @@ impl Worker {
         }
         self.watermark_ns = i64::MAX;
         while self.look_up_next() {}
-        // They end while the stacks are put into order.
+        // They end while the rest of the trace is written.
         self.mappings.files.stop_helpers();
-        self.stacks.sort_by_key(|stack| stack.id);
         let warning = self.mappings.files.describe_failures();
-        // The process ends soon. To free all names takes as long as to write them.
-        std::mem::forget(self.frames);
-        Resolved { stacks: self.stacks, locks: self.locks, warning }
+        Resolved { stacks: self.stacks, locks: self.locks, unnamed: self.unnamed, warning }
     }
 
     /// Returns a time such that all requests about times up to it are in the inbox.
@@ -211,11 +221,9 @@ impl Worker {
                 let _ = done.send(());
             }
             Request::Results(answer) => {
-                let (stacks, locks) = self.sent;
-                let (stacks, locks) = (self.stacks[stacks..].to_vec(), self.locks[locks..].to_vec());
-                let found = Resolved { stacks, locks, warning: None };
-                self.sent = (self.stacks.len(), self.locks.len());
-                let _ = answer.send(found);
+                self.sent += self.stacks.len() + self.locks.len();
+                let (stacks, locks) = (mem::take(&mut self.stacks), mem::take(&mut self.locks));
+                let _ = answer.send(Resolved { stacks, locks, ..Resolved::default() });
             }
             Request::RaisePriority => raise_priority(),
             Request::Finish => return true,
@@ -253,14 +261,15 @@ impl Worker {
 
     /// Does the first look-up in the queue, if it is ready. Returns whether there was one.
     fn look_up_next(&mut self) -> bool {
-        if !self.queue.front().is_some_and(|next| self.is_ready(next)) {
+        let are_many = self.queue.len() > MAX_QUEUED;
+        if !are_many && !self.queue.front().is_some_and(|next| self.is_ready(next)) {
             return false;
         }
-        if self.stop.is_urgent() {
+        if are_many || self.stop.is_urgent() {
+            self.unnamed += u64::from(are_many);
             if let Some(Request::Stack(id, frames)) = self.queue.pop_front() {
-                let mut bare = frames.without_names(id);
-                self.kernel_addresses.replace(&mut bare.kernel);
-                self.stacks.push(SharedStack { id, frames: vec![bare.to_stack().frames.into()] });
+                let stack = self.without_names(id, &frames);
+                self.stacks.push(stack);
             }
             return true;
         }
@@ -301,7 +310,7 @@ impl Worker {
             for (depth, &address) in raw.user.iter().enumerate() {
                 let returns = depth > 0 || raw.user_returns;
                 let key = FrameKey(Some(incarnation.process), address, returns);
-                if !self.frames.contains_key(&key)
+                if !self.frames.contains(&key)
                     && !wanted.contains_key(&key)
                     && let Some((mapping, module)) = self.mappings.find(incarnation, address)
                     && let Some(file) = module.and_then(|module| self.mappings.file_of(module))
@@ -342,10 +351,24 @@ impl Worker {
         frames
     }
 
+    /// Returns a stack of addresses alone, which shares its frames with others.
+    fn without_names(&mut self, id: StackId, frames: &RawFrames) -> SharedStack {
+        let mut bare = frames.without_names(id);
+        self.kernel_addresses.replace(&mut bare.kernel);
+        let mut shared = |frame: Frame| {
+            self.bare_frames.get(&frame).unwrap_or_else(|| {
+                let list: Arc<[Frame]> = [frame.clone()].into();
+                self.bare_frames.insert(frame, Arc::clone(&list));
+                list
+            })
+        };
+        SharedStack { id, frames: bare.to_stack().frames.into_iter().map(&mut shared).collect() }
+    }
+
     fn frame(&mut self, incarnation: Option<Incarnation>, address: u64, returns: bool) -> NamedFrames {
         let key = FrameKey(incarnation.map(|incarnation| incarnation.process), address, returns);
         if let Some(named) = self.frames.get(&key) {
-            return named.clone();
+            return named;
         }
         // A return address is that of the instruction after the call, which may belong to another line or even to another
         // function. The call is before it.

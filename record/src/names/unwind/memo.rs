@@ -106,6 +106,13 @@ impl Memo {
         Some(walk.found)
     }
 
+    /// Lets the programs recognize no stack until its walk is found again.
+    pub(super) fn forget_known(&mut self) {
+        if let Some(programs) = &mut self.programs {
+            programs.forget_all();
+        }
+    }
+
     /// Tells the programs of the walks whose copies are not after `complete_ns`: all records up to then were drained.
     pub(super) fn tell(&mut self, complete_ns: u64) {
         if let Some(programs) = &mut self.programs {
@@ -151,7 +158,8 @@ impl Memo {
             found,
             findings: 0,
         };
-        let walks = self.walks.entry(Start::of(header)).or_default();
+        // Most starts have one walk, and a walk is large.
+        let walks = self.walks.entry(Start::of(header)).or_insert_with(|| Vec::with_capacity(1));
         let before = walks.len();
         walks.retain(|old| *old.times_ns.end() >= header.ts_ns && !old.is_like(&walk));
         if walks.len() >= MAX_VARIANTS {

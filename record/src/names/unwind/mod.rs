@@ -137,6 +137,11 @@ impl Unwinder {
         self.memo.find(header, bytes)
     }
 
+    /// Lets the BPF programs recognize no stack: the frames of some are forgotten.
+    pub(crate) fn forget_known(&mut self) {
+        self.memo.forget_known();
+    }
+
     pub(crate) fn add(&mut self, copy: UserStack) {
         if self.pending_bytes + self.next_bytes + copy.bytes.len() <= MAX_PENDING_BYTES {
             self.next_bytes += copy.bytes.len();
