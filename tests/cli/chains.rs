@@ -115,7 +115,7 @@ fn holders_show_what_they_pass_on_and_receive() {
     let depth = folder.klock(&["blame", "--chains", "--by", "depth", "--format", "csv"]);
     assert_eq!(
         depth.succeeds(),
-        "root_wait_ns,part_ppm,max_waiters,name,depth\n1400000,636363,2,1 lock,1\n800000,363636,2,2 locks,2\n"
+        "root_wait_ns,part_ppm,max_waiters,name,depth\n1400000,636363,1,1 lock,1\n800000,363636,1,2 locks,2\n"
     );
     folder.klock(&["blame", "--chains", "--by", "pair"]).fails(2, &["--by pair", "leave --chains out"]);
     folder.klock(&["blame", "--by", "lock"]).fails(2, &["--by lock", "add --chains"]);

@@ -32,6 +32,8 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/support/mod.rs"]
 pub mod testing;
+#[cfg(test)]
+mod vectors;
 
 pub use key::{cut_column, key_columns, trace_column};
 pub use options::TableOptions;

@@ -165,7 +165,8 @@ impl Table for WhatIf {
 
     fn below(&self, row: &WhatIfRow) -> Vec<String> {
         let what = if row.run_ns.is_some() { "means nothing" } else { "no prediction" };
-        let advice = if row.run_ns.is_some() { "" } else { "; --anyway shows the numbers" };
+        let has_more = row.run_ns.is_none() && row.has_numbers;
+        let advice = if has_more { "; --anyway shows the numbers" } else { "" };
         row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}")).collect()
     }
 

@@ -37,7 +37,7 @@ impl Sink for Found {
 
     fn push(&mut self, item: Item<'_>) {
         match item {
-            Item::Caused(&Caused { lock, payer, depth, state, ns, .. }) => {
+            Item::Caused(&Caused { lock, payer, depth, is_received, waiters, state, ns, .. }) => {
                 let state = state.unwrap_or_default();
                 let root = match payer {
                     Payer::Hold(hold) => Root::Hold(lock, hold.task, hold.start_ns, state),
@@ -48,7 +48,12 @@ impl Sink for Found {
                     Payer::Cycle => Root::Cycle,
                     Payer::Unknown => Root::Unknown(lock),
                 };
-                *self.0.roots.entry((root, depth)).or_default() += ns;
+                for (depth, waiters) in [(None, waiters.all), (Some(depth), waiters.of_depth)] {
+                    let most = self.0.waiters.entry((root.clone(), depth)).or_default();
+                    *most = waiters.max(*most);
+                }
+                let is_received = is_received && root != Root::Cycle;
+                *self.0.roots.entry((root, depth, is_received)).or_default() += ns;
             }
             Item::Passed(passed) => {
                 if let Payer::Hold(hold) = passed.payer {
@@ -110,10 +115,10 @@ fn waited_ns(events: &[Event], end_ns: i64) -> i64 {
 /// Sums per lock: kept, passed, received and root.
 fn by_lock(chained: &Chained) -> BTreeMap<LockId, [i64; 4]> {
     let mut sums: BTreeMap<LockId, [i64; 4]> = BTreeMap::new();
-    for ((root, depth), ns) in &chained.roots {
+    for ((root, _, is_received), ns) in &chained.roots {
         if let Root::Hold(lock, ..) = root {
             let of = sums.entry(*lock).or_default();
-            of[if *depth == 1 { 0 } else { 2 }] += ns;
+            of[if *is_received { 2 } else { 0 }] += ns;
             of[3] += ns;
         }
     }
@@ -175,6 +180,10 @@ proptest! {
             around_loss(&events, at).map(|(part, end_ns)| run(&part, end_ns, true));
         second.roots.into_iter().for_each(|(root, ns)| *sum.roots.entry(root).or_default() += ns);
         second.passed.into_iter().for_each(|(key, ns)| *sum.passed.entry(key).or_default() += ns);
+        for (key, waits) in second.waiters {
+            let most = sum.waiters.entry(key).or_default();
+            *most = waits.max(*most);
+        }
         sum.nested_ns += second.nested_ns;
         prop_assert_eq!(whole, sum);
     }
@@ -225,11 +234,13 @@ proptest! {
             Root::Cycle => Root::Cycle,
             Root::Unknown(lock) => Root::Unknown(other_lock(lock)),
         };
-        let roots: BTreeMap<_, _> = found.roots.iter().map(|((of, depth), ns)| ((root(of), *depth), *ns)).collect();
+        let roots = found.roots.iter().map(|((of, depth, is_received), ns)| ((root(of), *depth, *is_received), *ns));
+        let waiters = found.waiters.iter().map(|((of, depth), waits)| ((root(of), *depth), *waits));
         let passed = found.passed.iter().map(|((lock, task, start_ns, to), ns)| {
             ((other_lock(*lock), other_task(*task), *start_ns, other_lock(*to)), *ns)
         });
-        let expected = Chained { roots, passed: passed.collect(), nested_ns: found.nested_ns };
+        let (roots, waiters) = (roots.collect(), waiters.collect());
+        let expected = Chained { roots, waiters, passed: passed.collect(), nested_ns: found.nested_ns };
         prop_assert_eq!(other, expected);
     }
 }

@@ -30,7 +30,7 @@ impl Sink for Found {
             Item::Caused(&Caused { lock, payer, depth, waiters, state, ns, .. }) => {
                 let (root, state) = (name(&payer), state.map_or("-", |state| state.as_str()));
                 let most = self.waiters.entry((lock, root.clone())).or_default();
-                *most = waiters.max(*most);
+                *most = waiters.all.max(*most);
                 *self.roots.entry((lock, root, state, depth)).or_default() += ns;
             }
             Item::Passed(passed) => {

@@ -1,10 +1,15 @@
 //! Chains of queues, and waiting time by the root of its chain: the queue of a payer's own wait follows the queue that it pays for.
 //!
 //! Each queue has at most one successor, so queues are trees whose roots are the ends of chains, and cycles. A queue keeps its load:
-//! the waits whose chains lead through it, by their distance. A link or a wait that changes moves a load along one path, so it costs
-//! the depth of the chain, however many tasks wait. In a cycle every queue is an end: no load goes around.
+//! the waits whose chains lead through it, by the number of locks on the way. A link or a wait that changes moves a load along one path,
+//! so it costs the depth of the chain, however many tasks wait. In a cycle every queue is an end: no load goes around.
+
+use std::collections::BTreeSet;
+
+use trace_format::LockId;
 
 use super::tasks::TaskIndex;
+use crate::items::Waiters;
 
 /// The changes in the nanosecond of the clock, and the nested waits.
 #[derive(Debug, Default)]
@@ -41,10 +46,22 @@ pub(super) struct Due {
 /// The part that a queue has in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
-    /// Chains of this depth end at the queue; `all` waits do, of any depth.
-    End { depth: u32, all: i64, is_cycle: bool },
+    /// Chains end at the queue.
+    End(ChainEnd),
     /// Its own waits are passed to the next queue.
     Passed { to: u32 },
+}
+
+/// The end of the chains of some waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChainEnd {
+    /// The number of locks in the chains.
+    pub(super) depth: u32,
+    /// Whether the waits are in another queue, so that the payer of the end is not theirs.
+    pub(super) is_received: bool,
+    /// All waits whose chains end there, and those of this depth.
+    pub(super) waiters: Waiters,
+    pub(super) is_cycle: bool,
 }
 
 /// The links and loads of all queues.
@@ -56,14 +73,15 @@ pub(super) struct Chains {
 }
 
 /// A queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Node {
+    lock: LockId,
     next: Option<u32>,
-    /// The number of queues of the cycle that it is part of; 0 if it is in none.
+    /// The number of locks of the cycle that it is part of; 0 if it is in none.
     cycle: u32,
     /// The waits in it.
     own: i64,
-    /// Waits by distance: its own come first. No zeros at the end.
+    /// Waits by the number of further locks on the way: its own come first. No zeros at the end.
     load: Vec<i64>,
     since_ns: i64,
 }
@@ -76,28 +94,13 @@ impl Node {
 
     /// Adds waits that are this much farther away than in `load`, or removes them.
     fn shift(&mut self, load: &[i64], farther: usize, sign: i64) {
-        if self.load.len() < load.len() + farther {
-            self.load.resize(load.len() + farther, 0);
-        }
-        self.load[farther..].iter_mut().zip(load).for_each(|(to, waits)| *to += sign * waits);
-        while self.load.last() == Some(&0) {
-            self.load.pop();
-        }
-    }
-}
-
-impl Chains {
-    /// Adds a queue, with the next index.
-    pub(super) fn add_queue(&mut self) {
-        self.nodes.push(Node::default());
+        shift(&mut self.load, load, farther, sign);
     }
 
-    /// Collects the time of a queue since its last change.
-    pub(super) fn flush(&mut self, queue: u32, now_ns: i64) {
-        let Self { nodes, due } = self;
-        let node = &mut nodes[queue as usize];
-        let from_ns = std::mem::replace(&mut node.since_ns, now_ns);
-        if node.load.is_empty() || from_ns >= now_ns {
+    /// Collects the time since the last change. `of_cycle`: the waits whose chains end anywhere in its cycle, by distance.
+    fn collect(&mut self, queue: u32, of_cycle: Option<&[i64]>, now_ns: i64, due: &mut Vec<Due>) {
+        let from_ns = std::mem::replace(&mut self.since_ns, now_ns);
+        if self.load.is_empty() || from_ns >= now_ns {
             return;
         }
         let mut add = |share, waits| {
@@ -105,14 +108,60 @@ impl Chains {
                 due.push(Due { queue, share, from_ns, until_ns: now_ns, waits });
             }
         };
-        if let Some(to) = node.next {
-            add(Share::Passed { to }, node.own);
+        if let Some(to) = self.next {
+            add(Share::Passed { to }, self.own);
         }
-        if node.is_end() {
-            let (all, is_cycle) = (node.load.iter().sum(), node.cycle > 0);
-            for (depth, waits) in (node.cycle.max(1)..).zip(&node.load) {
-                add(Share::End { depth, all, is_cycle }, *waits);
+        if self.is_end() {
+            let ends = of_cycle.unwrap_or(&self.load);
+            let (all, is_cycle) = (ends.iter().sum(), self.cycle > 0);
+            for ((depth, waits), of_depth) in (self.cycle.max(1)..).zip(&self.load).zip(ends) {
+                let waiters = Waiters { all, of_depth: *of_depth };
+                let end = |is_received| Share::End(ChainEnd { depth, is_received, waiters, is_cycle });
+                let own = if depth == self.cycle.max(1) { self.own } else { 0 };
+                add(end(false), own);
+                add(end(true), waits - own);
             }
+        }
+    }
+}
+
+/// Adds waits that are this much farther away than in `load`, or removes them.
+fn shift(to: &mut Vec<i64>, load: &[i64], farther: usize, sign: i64) {
+    if to.len() < load.len() + farther {
+        to.resize(load.len() + farther, 0);
+    }
+    to[farther..].iter_mut().zip(load).for_each(|(to, waits)| *to += sign * waits);
+    while to.last() == Some(&0) {
+        to.pop();
+    }
+}
+
+impl Chains {
+    /// Makes a queue of a lock: the next one, or one that is free.
+    pub(super) fn set_queue(&mut self, queue: u32, lock: LockId) {
+        if let Some(node) = self.nodes.get_mut(queue as usize) {
+            node.lock = lock;
+        } else {
+            let (next, cycle, own, load, since_ns) = Default::default();
+            self.nodes.push(Node { lock, next, cycle, own, load, since_ns });
+        }
+    }
+
+    /// Collects the time of a queue since its last change, and that of its cycle.
+    pub(super) fn flush(&mut self, queue: u32, now_ns: i64) {
+        let node = &mut self.nodes[queue as usize];
+        if node.cycle == 0 {
+            return node.collect(queue, None, now_ns, &mut self.due);
+        }
+        if node.since_ns >= now_ns {
+            return;
+        }
+        let Some(next) = node.next else { return };
+        let cycle = self.path(next, queue);
+        let mut ends = Vec::new();
+        cycle.iter().for_each(|at| shift(&mut ends, &self.nodes[*at as usize].load, 0, 1));
+        for at in cycle {
+            self.nodes[at as usize].collect(at, Some(&ends), now_ns, &mut self.due);
         }
     }
 
@@ -149,7 +198,7 @@ impl Chains {
         }
         let (mut at, mut farther) = (queue, 0);
         while let Some(next) = self.nodes[at as usize].next {
-            (at, farther) = (next, farther + 1);
+            (at, farther) = (next, farther + self.distance(at, next));
             let is_end = self.nodes[at as usize].is_end();
             if is_end {
                 self.flush(at, now_ns);
@@ -174,8 +223,9 @@ impl Chains {
             path.iter().for_each(|at| self.flush(*at, now_ns));
             // The load that went along the path no longer does. The last queue had all of it.
             path.windows(2).rev().for_each(|pair| self.shift_one(pair[0], pair[1], -1));
-            // There are no more queues than tasks and locks, whose ids are 31 bits wide.
-            let cycle = path.len() as u32;
+            let locks: BTreeSet<LockId> = path.iter().map(|at| self.nodes[*at as usize].lock).collect();
+            // The ids of locks are 31 bits wide.
+            let cycle = locks.len() as u32;
             path.iter().for_each(|at| self.nodes[*at as usize].cycle = cycle);
             self.nodes[queue as usize].next = Some(next);
         } else {
@@ -199,9 +249,14 @@ impl Chains {
 
     /// Adds the load of a queue to the next one alone, or removes it.
     fn shift_one(&mut self, from: u32, to: u32, sign: i64) {
-        let load = std::mem::take(&mut self.nodes[from as usize].load);
-        self.nodes[to as usize].shift(&load, 1, sign);
+        let (load, farther) = (std::mem::take(&mut self.nodes[from as usize].load), self.distance(from, to));
+        self.nodes[to as usize].shift(&load, farther, sign);
         self.nodes[from as usize].load = load;
+    }
+
+    /// Returns the number of locks that a chain has more behind the next queue: 0 for the same lock, whose holder waits for it itself.
+    fn distance(&self, from: u32, next: u32) -> usize {
+        usize::from(self.nodes[from as usize].lock != self.nodes[next as usize].lock)
     }
 
     /// Whether the queues that follow `from` lead to `to`.
@@ -235,9 +290,9 @@ mod tests {
         chains.nodes.iter().map(|node| node.load.as_slice()).collect()
     }
 
-    fn of(queues: usize) -> Chains {
+    fn of(queues: u32) -> Chains {
         let mut chains = Chains::default();
-        (0..queues).for_each(|_| chains.add_queue());
+        (0..queues).for_each(|queue| chains.set_queue(queue, LockId(queue as i32)));
         chains
     }
 
@@ -250,8 +305,11 @@ mod tests {
         chains.add_waits(1, 1, 0);
         assert_eq!(loads(&chains), [&[2][..], &[1, 2], &[0, 1, 2]]);
         chains.flush(2, 10);
-        let share = |depth| Share::End { depth, all: 3, is_cycle: false };
-        let due = |depth, waits| Due { queue: 2, share: share(depth), from_ns: 0, until_ns: 10, waits };
+        let due = |depth, waits| {
+            let waiters = Waiters { all: 3, of_depth: waits };
+            let share = Share::End(ChainEnd { depth, is_received: true, waiters, is_cycle: false });
+            Due { queue: 2, share, from_ns: 0, until_ns: 10, waits }
+        };
         assert_eq!(chains.due, [due(2, 1), due(3, 2)]);
         chains.set_next(1, None, 10);
         assert_eq!(loads(&chains), [&[2][..], &[1, 2], &[]]);
@@ -269,10 +327,40 @@ mod tests {
         assert_eq!(loads(&chains), [&[1, 1][..], &[1], &[1], &[1]]);
         chains.due.clear();
         chains.flush(0, 5);
-        let depths: Vec<_> = chains.due.iter().map(|due| due.share).collect();
-        let end = |depth| Share::End { depth, all: 2, is_cycle: true };
-        assert_eq!(depths, [Share::Passed { to: 1 }, end(3), end(4)]);
+        let ends: Vec<_> = chains.due.iter().map(|due| (due.queue, due.share, due.waits)).collect();
+        let end = |depth, of_depth| {
+            let waiters = Waiters { all: 4, of_depth };
+            Share::End(ChainEnd { depth, is_received: depth == 4, waiters, is_cycle: true })
+        };
+        let passed = |to| Share::Passed { to };
+        let expected = [
+            (1, passed(2), 1),
+            (1, end(3, 3), 1),
+            (2, passed(0), 1),
+            (2, end(3, 3), 1),
+            (0, passed(1), 1),
+            (0, end(3, 3), 1),
+            (0, end(4, 1), 1),
+        ];
+        assert_eq!(ends, expected, "the whole cycle is settled, and has one number of waiters");
         chains.set_next(1, None, 5);
         assert_eq!(loads(&chains), [&[1, 2][..], &[1, 1, 2], &[1], &[1]]);
+    }
+
+    #[test]
+    fn a_lock_counts_once_if_its_holder_waits_for_it_itself_and_once_in_a_cycle() {
+        let mut chains = of(3);
+        chains.set_queue(1, LockId(0));
+        (0..3).for_each(|queue| chains.add_waits(queue, 1, 0));
+        chains.set_next(0, Some(1), 0);
+        assert_eq!(loads(&chains), [&[1][..], &[2], &[1]]);
+        chains.set_next(1, Some(2), 0);
+        chains.set_next(2, Some(1), 0);
+        chains.flush(1, 5);
+        let depth = |due: &Due| if let Share::End(end) = due.share { Some(end.depth) } else { None };
+        assert_eq!(chains.due.iter().filter_map(depth).collect::<Vec<_>>(), [2, 2, 2]);
+        chains.set_next(2, None, 5);
+        chains.set_next(1, None, 5);
+        assert_eq!(loads(&chains), [&[1][..], &[2], &[1]]);
     }
 }

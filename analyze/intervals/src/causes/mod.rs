@@ -26,6 +26,7 @@ mod choice;
 mod counted;
 #[cfg(test)]
 mod model;
+mod overlaps;
 mod pass;
 #[cfg(test)]
 pub mod properties;

@@ -43,11 +43,12 @@ pub(super) enum Root {
     Unknown(LockId),
 }
 
-/// Time by root and depth, time that is passed on by lock, owner and begin of the hold, and the lock that the owner waits for; and the time
-/// of nested waits.
+/// Time by root, depth and whether the wait has another payer itself; the most waits at one time by root, and by root and depth; time
+/// that is passed on by lock, owner and begin of the hold, and the lock that the owner waits for; and the time of nested waits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Chained {
-    pub(super) roots: BTreeMap<(Root, u32), i64>,
+    pub(super) roots: BTreeMap<(Root, u32, bool), i64>,
+    pub(super) waiters: BTreeMap<(Root, Option<u32>), i64>,
     pub(super) passed: BTreeMap<(LockId, TaskId, i64, LockId), i64>,
     pub(super) nested_ns: i64,
 }
@@ -59,11 +60,20 @@ pub(super) fn chains(events: &[Event], end_ns: i64, is_covered: bool) -> Chained
     let (found, _) = model.intervals();
     let mut waits = Vec::new();
     let mut chained = Chained::default();
+    // By instant, root, the first task of a cycle, and depth.
+    let mut open: BTreeMap<(i64, Root, Option<TaskId>, Option<u32>), i64> = BTreeMap::new();
+    let mut add_open = |ns: i64, end: &ChainEnd| {
+        for depth in [None, Some(end.depth)] {
+            *open.entry((ns, end.root.clone(), end.cycle, depth)).or_default() += 1;
+        }
+    };
     for (((wait, payers), begun), own) in found.waits.iter().zip(payers).zip(begun).zip(own) {
         if begun {
             waits.push(ChainWait { wait: *wait, payers, own });
         } else if wait.wait_ns > 0 {
-            *chained.roots.entry((Root::Unknown(wait.lock), 1)).or_default() += wait.wait_ns;
+            *chained.roots.entry((Root::Unknown(wait.lock), 1, false)).or_default() += wait.wait_ns;
+            let end = ChainEnd { root: Root::Unknown(wait.lock), cycle: None, depth: 1 };
+            (wait.start_ns..wait.end_ns).for_each(|ns| add_open(ns, &end));
         }
     }
     let seen = waits.iter().map(|wait| wait.wait).collect();
@@ -74,15 +84,30 @@ pub(super) fn chains(events: &[Event], end_ns: i64, is_covered: bool) -> Chained
                 chained.nested_ns += 1;
                 continue;
             }
-            let root = root(&waits, first, ns, &timeline);
-            *chained.roots.entry(root).or_default() += 1;
-            if let (Payer::Hold(hold), Some(next)) = (first.payer(ns), next(&waits, first, ns)) {
+            let end = chain_end(&waits, first, ns, &timeline);
+            add_open(ns, &end);
+            let next = next(&waits, first, ns);
+            // In a cycle no payer is the end.
+            let is_received = end.cycle.is_none() && next.is_some();
+            *chained.roots.entry((end.root, end.depth, is_received)).or_default() += 1;
+            if let (Payer::Hold(hold), Some(next)) = (first.payer(ns), next) {
                 let key = (hold.lock, hold.task, hold.start_ns, next.wait.lock);
                 *chained.passed.entry(key).or_default() += 1;
             }
         }
     }
+    for ((_, root, _, depth), waits) in open {
+        let most = chained.waiters.entry((root, depth)).or_default();
+        *most = waits.max(*most);
+    }
     chained
+}
+
+/// The end of the chain of a wait: the root, the first task of the cycle if it is one, and the number of locks.
+struct ChainEnd {
+    root: Root,
+    cycle: Option<TaskId>,
+    depth: u32,
 }
 
 /// A wait whose begin was seen, with what is known of each nanosecond of it.
@@ -134,31 +159,44 @@ fn next<'a>(waits: &'a [ChainWait], wait: &ChainWait, ns: i64) -> Option<&'a Cha
     wait_of(waits, task, ns).filter(|next| !histories::kind(next.wait.lock).is_idle())
 }
 
-/// Follows the chain of a wait to its end.
-fn root(waits: &[ChainWait], first: &ChainWait, ns: i64, timeline: &Timeline<'_>) -> (Root, u32) {
-    let mut tasks = BTreeSet::new();
-    // In a cycle, each lock and its payer count once.
-    let mut locks = BTreeSet::new();
+/// Follows the chain of a wait to its end. A lock counts once if its holder waits for it itself, and once in a cycle.
+fn chain_end(waits: &[ChainWait], first: &ChainWait, ns: i64, timeline: &Timeline<'_>) -> ChainEnd {
+    // The locks of the chain with their payers.
+    let mut links: Vec<(LockId, TaskId, Option<i64>)> = Vec::new();
+    let changes = |locks: &[LockId]| locks.windows(2).filter(|pair| pair[0] != pair[1]).count() as u32;
+    let locks = |links: &[(LockId, TaskId, Option<i64>)], last: LockId| -> Vec<LockId> {
+        links.iter().map(|(lock, ..)| *lock).chain([last]).collect()
+    };
     let mut wait = first;
     loop {
         let lock = wait.wait.lock;
         let (task, hold_ns) = match wait.payer(ns) {
             Payer::Hold(hold) => (hold.task, Some(hold.start_ns)),
             Payer::Owner(task) => (task, None),
-            Payer::Nobody(root) => return (root, locks.len() as u32 + 1),
+            Payer::Nobody(root) => {
+                return ChainEnd { root, cycle: None, depth: 1 + changes(&locks(&links, lock)) };
+            }
         };
-        locks.insert((lock, task, hold_ns));
-        if !tasks.insert(task) {
-            return (Root::Cycle, locks.len() as u32);
+        let again = links.iter().position(|(_, other, _)| *other == task);
+        links.push((lock, task, hold_ns));
+        if let Some(again) = again {
+            let cycle = &links[again + 1..];
+            let before: Vec<_> = links.iter().copied().take_while(|link| !cycle.contains(link)).collect();
+            let in_cycle: BTreeSet<LockId> = cycle.iter().map(|(lock, ..)| *lock).collect();
+            let entry = links[before.len()].0;
+            let depth = in_cycle.len() as u32 + changes(&locks(&before, entry));
+            let cycle = cycle.iter().map(|(_, task, _)| *task).min();
+            return ChainEnd { root: Root::Cycle, cycle, depth };
         }
         match (next(waits, wait, ns), hold_ns) {
             (Some(next), _) => wait = next,
-            (None, Some(start_ns)) => {
-                let root = Root::Hold(lock, task, start_ns, timeline.state(task, ns));
-                return (root, locks.len() as u32);
-            }
-            (None, None) => {
-                return (Root::Owner(lock, task, timeline.state(task, ns)), locks.len() as u32);
+            (None, hold_ns) => {
+                let state = timeline.state(task, ns);
+                let root = match hold_ns {
+                    Some(start_ns) => Root::Hold(lock, task, start_ns, state),
+                    None => Root::Owner(lock, task, state),
+                };
+                return ChainEnd { root, cycle: None, depth: 1 + changes(&locks(&links, lock)) };
             }
         }
     }
@@ -190,16 +228,15 @@ impl Timeline<'_> {
             return State::Unknown;
         };
         let before = |event: &&Event| self.is_row(event, task) || event.kind == EventKind::Lost;
-        let Some(before) = self.events[..next].iter().rev().find(before) else { return State::Unknown };
-        if before.kind == EventKind::Lost {
-            return State::Unknown;
-        }
+        let before = self.events[..next].iter().rev().find(before);
+        let before_ns = before.map_or(i64::MIN, |before| before.ts_ns);
         let row = &self.events[next];
-        let running = if self.is_covered { State::Running } else { State::Unknown };
+        let is_known = self.is_covered && before.is_some_and(|before| before.kind != EventKind::Lost);
+        let running = if is_known { State::Running } else { State::Unknown };
         if row.kind != EventKind::OffCpu {
             return running;
         }
-        let left_ns = (row.ts_ns - row.wait_ns.unwrap_or(0)).max(before.ts_ns);
+        let left_ns = (row.ts_ns - row.wait_ns.unwrap_or(0)).max(before_ns);
         if ns < left_ns {
             return running;
         }

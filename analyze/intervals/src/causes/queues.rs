@@ -9,11 +9,12 @@ use trace_format::{EventRow, LockId, TaskId};
 use super::{
     chains::{Chains, Changes},
     counted::CountedWaits,
+    overlaps::UnseenWaits,
     tasks::{OpenWait, Step, TaskIndex, Tasks},
 };
 use crate::{
     engine::LockPayers,
-    items::{Caused, Detail, Item, Needs, Payer, Sink, Wait},
+    items::{Caused, Detail, Item, Needs, Payer, Sink, Wait, Waiters},
     numbers::Numbers,
 };
 
@@ -69,6 +70,8 @@ pub(super) struct Queues<'a, R> {
     /// The queues as parts of chains, if those are followed.
     chains: Chains,
     changes: Changes,
+    /// The waits whose holder was not seen.
+    unseen: UnseenWaits,
 }
 
 impl<'a, R: Sink> Queues<'a, R> {
@@ -87,6 +90,7 @@ impl<'a, R: Sink> Queues<'a, R> {
             unplaced: Vec::new(),
             chains: Chains::default(),
             changes: Changes::default(),
+            unseen: UnseenWaits::default(),
         }
     }
 
@@ -113,7 +117,7 @@ impl<'a, R: Sink> Queues<'a, R> {
             self.flush(queue as u32);
         }
         self.flush_nested();
-        self.tasks.end(&mut self.receiver);
+        self.tasks.end(self.now_ns, &mut self.receiver);
     }
 
     /// Settles the events of a lock in the last nanosecond: each wait goes to the queue of its payer.
@@ -261,12 +265,12 @@ impl<'a, R: Sink> Queues<'a, R> {
             }
             None => {
                 self.all.push(queue);
-                if self.receiver.needs().chains {
-                    self.chains.add_queue();
-                }
                 (self.all.len() - 1) as u32
             }
         };
+        if self.receiver.needs().chains {
+            self.chains.set_queue(index, lock);
+        }
         self.set_payer(index, payer);
         index
     }
@@ -334,12 +338,22 @@ impl<'a, R: Sink> Queues<'a, R> {
         match task {
             Some(task) => {
                 let (from_ns, until_ns) = (since_ns, self.now_ns);
-                let step = Step { lock, payer, depth: 1, from_ns, until_ns, waits, all: waits };
+                let waiters = Waiters { all: waits, of_depth: waits };
+                let step =
+                    Step { lock, payer, depth: 1, is_received: false, from_ns, until_ns, waits, waiters };
                 self.tasks.pay(task, step, self.receiver.needs().direct, &mut self.receiver);
             }
             None => {
-                let (ns, state, detail) = (ns.saturating_mul(waits), None, Detail::None);
-                let caused = Caused { lock, payer, depth: 1, waiters: waits, state, detail, ns };
+                let caused = Caused {
+                    lock,
+                    payer,
+                    depth: 1,
+                    is_received: false,
+                    waiters: Waiters { all: waits, of_depth: waits },
+                    state: None,
+                    detail: Detail::None,
+                    ns: ns.saturating_mul(waits),
+                };
                 let is_direct = self.receiver.needs().direct;
                 self.receiver.push(if is_direct { Item::Direct(&caused) } else { Item::Caused(&caused) });
             }
@@ -401,8 +415,9 @@ impl<R: Sink> Queues<'_, R> {
         let Some(at) = waits.iter().position(is_it) else {
             if self.counted.ended(wait, None) && wait.wait_ns > 0 {
                 let Wait { lock, wait_ns: ns, .. } = *wait;
-                let (payer, state, detail) = (Payer::Unknown, None, Detail::None);
-                let caused = Caused { lock, payer, depth: 1, waiters: 1, state, detail, ns };
+                let (payer, state, detail, is_received) = (Payer::Unknown, None, Detail::None, false);
+                let waiters = self.unseen.add(lock, 1, (wait.start_ns, wait.end_ns), 1);
+                let caused = Caused { lock, payer, depth: 1, is_received, waiters, state, detail, ns };
                 self.receiver.push(Item::Caused(&caused));
                 if self.receiver.needs().direct {
                     self.receiver.push(Item::Direct(&caused));

@@ -7,7 +7,7 @@ use trace_format::{EventRow, LockId, StackId, TaskId};
 
 use super::state::StatePart;
 use crate::{
-    items::{Caused, Detail, Item, Payer, Sink, State},
+    items::{Caused, Detail, Item, Payer, Sink, State, Waiters},
     numbers::Numbered,
 };
 
@@ -23,8 +23,9 @@ pub(super) struct Tasks {
     all: Numbered<Task>,
     /// Tasks that may have steps.
     paying: Vec<TaskIndex>,
-    /// The number of losses so far. No row is known across one.
+    /// The number of losses so far, and the time of the last one. No row is known across one.
     age: u32,
+    lost_ns: i64,
     /// Whether off-CPU times are recorded.
     pub(super) is_covered: bool,
     /// Steps that count as unknown because there were too many.
@@ -83,11 +84,12 @@ pub(super) struct Step {
     pub(super) payer: Payer,
     /// The number of locks in the chains of the waits.
     pub(super) depth: u32,
+    /// Whether the waits themselves have another payer.
+    pub(super) is_received: bool,
     pub(super) from_ns: i64,
     pub(super) until_ns: i64,
     pub(super) waits: i64,
-    /// The waits of any depth.
-    pub(super) all: i64,
+    pub(super) waiters: Waiters,
 }
 
 impl Task {
@@ -112,7 +114,7 @@ impl Task {
 
 impl Tasks {
     pub(super) fn new(is_covered: bool) -> Self {
-        Self { is_covered, age: 1, ..Self::default() }
+        Self { is_covered, age: 1, lost_ns: i64::MIN, ..Self::default() }
     }
 
     #[inline]
@@ -146,22 +148,24 @@ impl Tasks {
     /// Settles the time since the last row of a task.
     #[inline]
     pub(super) fn row(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut impl Sink) {
-        let (age, is_covered) = (self.age, self.is_covered);
+        let (age, lost_ns, is_covered) = (self.age, self.lost_ns, self.is_covered);
         let task = self.get(task);
         if task.steps.iter().any(|steps| !steps.is_empty()) {
             let parts = match task.waiting() {
                 Some((state, detail)) => StatePart::whole(i64::MAX, state, detail),
                 None if task.age == age => StatePart::between(task.last_row_ns, row, is_covered),
-                None => StatePart::whole(i64::MAX, State::Unknown, Detail::None),
+                // Of the time before its first row, only the sleep that this row tells is known.
+                None => StatePart::between(lost_ns, row, false),
             };
             task.settle(&parts, receiver);
         }
         (task.last_row_ns, task.age) = (row.ts_ns(), age);
     }
 
-    /// Settles the time since the last row of every task: no further row follows.
-    pub(super) fn end(&mut self, receiver: &mut impl Sink) {
+    /// Settles the time since the last row of every task: no further row follows, or a loss at `now_ns` comes first.
+    pub(super) fn end(&mut self, now_ns: i64, receiver: &mut impl Sink) {
         self.age += 1;
+        self.lost_ns = now_ns;
         for task in std::mem::take(&mut self.paying) {
             self.settle_unknown(task, receiver);
             self.get(task).is_paying = false;
@@ -177,22 +181,22 @@ impl Tasks {
 
 /// Splits steps by part, and forgets them. Steps of one payer follow each other, so their times are added up before they leave.
 fn settle(steps: &mut Vec<Step>, parts: &[StatePart; 3], mut send: impl FnMut(&Caused)) {
-    let is_same = |a: &Step, b: &Step| (a.lock, a.payer, a.depth) == (b.lock, b.payer, b.depth);
-    for of_payer in steps.chunk_by(is_same) {
-        let Step { lock, payer, depth, .. } = of_payer[0];
+    let key = |step: &Step| (step.lock, step.payer, step.depth, step.is_received);
+    for of_payer in steps.chunk_by(|a, b| key(a) == key(b)) {
+        let Step { lock, payer, depth, is_received, .. } = of_payer[0];
         let mut from_ns = i64::MIN;
         for part in parts {
-            let (mut ns, mut waiters) = (0_i64, 0);
+            let (mut ns, mut waiters) = (0_i64, Waiters::default());
             for step in of_payer {
                 let overlap = step.until_ns.min(part.until_ns).saturating_sub(step.from_ns.max(from_ns));
                 if overlap > 0 {
                     ns = ns.saturating_add(overlap.saturating_mul(step.waits));
-                    waiters = step.all.max(waiters);
+                    waiters = waiters.max(step.waiters);
                 }
             }
             if ns > 0 {
                 let (state, detail) = (Some(part.state), part.detail);
-                send(&Caused { lock, payer, depth, waiters, state, detail, ns });
+                send(&Caused { lock, payer, depth, is_received, waiters, state, detail, ns });
             }
             from_ns = from_ns.max(part.until_ns);
         }

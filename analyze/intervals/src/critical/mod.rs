@@ -25,7 +25,9 @@ pub mod tests;
 mod walk;
 
 pub use read::{Seen, walk};
-pub use rows::settle;
+pub use rows::GroupsInOrder;
+#[cfg(test)]
+pub(crate) use rows::settle;
 pub use step::{Held, Path, PathPart, PathStep, Root};
 #[cfg(test)]
 use {crate::context::Context, forward::Forward};

@@ -57,9 +57,51 @@ impl InOrder {
     }
 }
 
+/// Puts the rows of row groups in order, wherever a group ends: the rows of its last nanosecond wait for those of the next group.
+#[derive(Debug)]
+pub struct GroupsInOrder {
+    now_ns: i64,
+    held: Vec<Event>,
+}
+
+impl Default for GroupsInOrder {
+    fn default() -> Self {
+        Self { now_ns: i64::MIN, held: Vec::new() }
+    }
+}
+
+impl GroupsInOrder {
+    /// Passes on the rows that are known to be in order, with the next group, until `each` breaks.
+    pub fn add(
+        &mut self,
+        rows: &mut [Event],
+        each: &mut impl FnMut(&Event) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let held_ns = self.now_ns;
+        settle(rows, &mut self.now_ns);
+        let same = rows.partition_point(|row| row.ts_ns <= held_ns);
+        self.held.extend_from_slice(&rows[..same]);
+        if same < rows.len() {
+            self.finish(each)?;
+            let last = rows.partition_point(|row| row.ts_ns < self.now_ns);
+            rows[same..last].iter().try_for_each(&mut *each)?;
+            self.held.extend_from_slice(&rows[last..]);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Passes on the rows of the last nanosecond.
+    pub fn finish(&mut self, each: &mut impl FnMut(&Event) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut rows = std::mem::take(&mut self.held);
+        let mut now_ns = i64::MIN;
+        settle(&mut rows, &mut now_ns);
+        rows.iter().try_for_each(each)
+    }
+}
+
 /// Gives late rows the time of the row before them, and orders rows of equal time. `now_ns` is the time of the last row before these, and
 /// becomes that of the last of them.
-pub fn settle(rows: &mut [Event], now_ns: &mut i64) {
+pub(crate) fn settle(rows: &mut [Event], now_ns: &mut i64) {
     for row in rows.iter_mut() {
         *now_ns = row.ts_ns.max(*now_ns);
         row.ts_ns = *now_ns;

@@ -31,6 +31,7 @@ use crate::{
 use output::error::AnalyzeError;
 
 mod decode;
+mod left_out;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -313,6 +314,7 @@ impl<'a> Input<'a> {
             open.push((shard.engine, shard.sink));
         }
         let end_ns = self.end_ns(selection, &stats);
+        stats.left_out.finish(end_ns);
         let (mut counts, mut sinks, mut open_locks) = (Counts::default(), Vec::new(), OpenLocks::default());
         for (engine, mut sink) in open {
             open_locks.merge(engine.open_locks());
@@ -331,8 +333,10 @@ impl<'a> Input<'a> {
     }
 
     /// Returns the outcome of a reading without an engine.
-    fn outcome(&self, stats: ReadStats) -> ReadOutcome {
-        ReadOutcome { end_ns: self.end_ns(&self.selection, &stats), stats, ..ReadOutcome::default() }
+    fn outcome(&self, mut stats: ReadStats) -> ReadOutcome {
+        let end_ns = self.end_ns(&self.selection, &stats);
+        stats.left_out.finish(end_ns);
+        ReadOutcome { end_ns, stats, ..ReadOutcome::default() }
     }
 }
 
@@ -393,7 +397,7 @@ impl<S: Sink> Shard<S> {
             }
         }
         if let Some(stats) = stats {
-            self.stats.merge(stats);
+            self.stats.merge(*stats);
         }
         ControlFlow::Continue(())
     }

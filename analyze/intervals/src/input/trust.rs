@@ -96,7 +96,7 @@ pub struct Trust {
     pub try_failures: u64,
     /// Idle waits, which tables leave out by default: all but those for locks.
     pub idle_waits: u64,
-    /// The total length of `idle_waits`, in ns, as far as their end was seen.
+    /// The total length of `idle_waits`, in ns, until the end of the trace if they are open then.
     pub idle_wait_ns: i64,
     /// These waits by purpose.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -74,6 +74,23 @@ pub enum Detail {
     Asleep(Option<Syscall>, Option<StackId>),
 }
 
+/// The most waits that had a payer at one time: of any depth, and of one depth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiters {
+    /// Of any depth.
+    pub all: i64,
+    /// Of the depth of this time.
+    pub of_depth: i64,
+}
+
+impl Waiters {
+    /// Returns the greater of both numbers.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { all: self.all.max(other.all), of_depth: self.of_depth.max(other.of_depth) }
+    }
+}
+
 /// Waiting time with one payer in one state; of chains, the payer is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caused {
@@ -83,8 +100,10 @@ pub struct Caused {
     pub payer: Payer,
     /// The number of locks in the chain; 1 if chains are not followed.
     pub depth: u32,
-    /// The most waits that had this payer at one time, at any depth.
-    pub waiters: i64,
+    /// Whether the waits themselves have another payer, whose task waits in turn.
+    pub is_received: bool,
+    /// The most waits that had this payer at one time.
+    pub waiters: Waiters,
     /// The state of the payer's task; `None` if no task pays.
     pub state: Option<State>,
     /// The circumstances of the state.

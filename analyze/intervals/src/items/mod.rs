@@ -16,7 +16,7 @@ mod interval;
 use trace_format::{EventRow, LockId};
 
 pub use cause::State;
-pub use cause::{Caused, Detail, Passed, Payer};
+pub use cause::{Caused, Detail, Passed, Payer, Waiters};
 pub use interval::{Charge, Hold, HoldId, HoldState, Outcome, Polling, Share, TryFailure, Wait, started};
 
 /// Something that was found in a trace.

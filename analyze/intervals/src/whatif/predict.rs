@@ -74,6 +74,8 @@ pub struct Prediction {
 pub enum Refusal {
     /// Nothing was recorded that could be replayed.
     Empty,
+    /// The replay without a change takes no time: what was recorded are waits alone.
+    NoTime,
     /// The replay without a change does not take as long as the recording.
     Run(i64),
     /// Nor are the waits for a changed lock as long.
@@ -169,8 +171,11 @@ impl<'a> Baseline<'a> {
             replayed_ns: main.progress.1,
             changed_ns: of_main.progress.1,
         };
-        let ratios =
-            changed.iter().filter_map(|(variant, replayed)| Some(ratio(replayed.ns, self.of(*variant)?.ns)));
+        let ratio_of = |(variant, replayed): &(Variant, Replayed)| {
+            let unchanged = self.of(*variant).filter(|unchanged| unchanged.ns > 0)?;
+            Some(ratio(replayed.ns, unchanged.ns))
+        };
+        let ratios = changed.iter().filter_map(ratio_of);
         let own = ratio(of_main.ns, main.ns);
         let (least, greatest) =
             ratios.fold((own, own), |(least, greatest), ratio| (least.min(ratio), greatest.max(ratio)));
@@ -190,6 +195,8 @@ impl<'a> Baseline<'a> {
         let is_stuck = |(_, replayed): &(Variant, Replayed)| replayed.is_stuck;
         let refusal = if program.recorded_ns == 0 {
             Some(Refusal::Empty)
+        } else if main.ns == 0 || beside.ns == 0 {
+            Some(Refusal::NoTime)
         } else if self.replays.iter().any(is_stuck) || changed.iter().any(is_stuck) {
             Some(Refusal::Stuck)
         } else if fit_ppm > MOST_FIT {

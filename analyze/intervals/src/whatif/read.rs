@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use trace_format::EventKind;
+use trace_format::{Event, EventKind};
 
 use super::{build::Builder, program::Program};
-use crate::{context::Context, critical::settle, input::Input};
+use crate::{context::Context, critical::GroupsInOrder, input::Input};
 use output::error::AnalyzeError;
 
 /// The part of a trace that a program is made of: its rows by their number.
@@ -29,20 +29,34 @@ pub fn read(input: &Input<'_>, events: u64, idle_open: bool) -> Result<(Program,
     let mut stretch = Stretch::choose(input, events)?;
     let context = Context::of(input)?;
     let mut builder = Builder::new(&context, idle_open, stretch.from_ns);
-    let (mut now_ns, mut at) = (i64::MIN, 0);
+    let mut at = 0;
     stretch.to_ns = stretch.from_ns;
-    input.row_groups(0..input.row_group_count(), |_, rows| {
-        settle(rows, &mut now_ns);
-        for row in rows {
-            if (stretch.first..stretch.end).contains(&at) {
-                builder.push(row);
-                stretch.to_ns = row.ts_ns;
-            }
-            at += 1;
+    rows_in_order(input, 0, |row| {
+        if (stretch.first..stretch.end).contains(&at) {
+            builder.push(row);
+            stretch.to_ns = row.ts_ns;
         }
+        at += 1;
         if at >= stretch.end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok((builder.finish(), stretch))
+}
+
+/// Calls `each` with the rows from this row group on, in their order, until it breaks.
+fn rows_in_order(
+    input: &Input<'_>,
+    first: usize,
+    mut each: impl FnMut(&Event) -> ControlFlow<()>,
+) -> Result<(), AnalyzeError> {
+    let (mut in_order, mut flow) = (GroupsInOrder::default(), ControlFlow::Continue(()));
+    input.row_groups(first..input.row_group_count(), |_, rows| {
+        flow = in_order.add(rows, &mut each);
+        flow
+    })?;
+    if flow.is_continue() {
+        let _ = in_order.finish(&mut each);
+    }
+    Ok(())
 }
 
 /// Reads the program of so many rows in the middle of a trace, roughly, and of no more than that: of the first of them that no loss cuts. A window is read
@@ -58,24 +72,21 @@ pub fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, AnalyzeErr
     let needed = groups.saturating_mul(events).div_ceil(all.max(1)).clamp(1, groups.max(1));
     let first = usize::try_from((groups.max(1) - needed) / 2).unwrap_or(0);
     let mut builder = None;
-    let (mut now_ns, mut rows_read) = (i64::MIN, 0);
-    input.row_groups(first..input.row_group_count(), |_, rows| {
-        settle(rows, &mut now_ns);
-        for row in rows {
-            let is_start = builder.is_none() && first == 0;
-            let from_ns = if is_start { start_ns(input) } else { row.ts_ns };
-            let current = builder.get_or_insert_with(|| Builder::new(&context, false, from_ns));
-            if row.kind == EventKind::Lost && rows_read * 2 < events {
-                // More is to come behind the loss.
-                (*current, rows_read) = (Builder::new(&context, false, row.ts_ns), 0);
-                continue;
-            }
-            if row.kind == EventKind::Lost || rows_read >= events {
-                return ControlFlow::Break(());
-            }
-            current.push(row);
-            rows_read += 1;
+    let mut rows_read = 0;
+    rows_in_order(input, first, |row| {
+        let is_start = builder.is_none() && first == 0;
+        let from_ns = if is_start { start_ns(input) } else { row.ts_ns };
+        let current = builder.get_or_insert_with(|| Builder::new(&context, false, from_ns));
+        if row.kind == EventKind::Lost && rows_read * 2 < events {
+            // More is to come behind the loss.
+            (*current, rows_read) = (Builder::new(&context, false, row.ts_ns), 0);
+            return ControlFlow::Continue(());
         }
+        if row.kind == EventKind::Lost || rows_read >= events {
+            return ControlFlow::Break(());
+        }
+        current.push(row);
+        rows_read += 1;
         ControlFlow::Continue(())
     })?;
     Ok(builder.map(Builder::finish).unwrap_or_default())
@@ -96,33 +107,30 @@ impl Stretch {
         let to_ns = window.to_ns.unwrap_or(i64::MAX);
         let is_chosen = window.from_ns.is_some() || window.to_ns.is_some();
         let start_ns = start_ns(input);
-        let (mut now_ns, mut at, mut is_lossy) = (i64::MIN, 0, false);
+        let (mut at, mut is_lossy) = (0, false);
         let mut open = Self { from_ns: start_ns.max(from_ns), ..Self::default() };
         let mut longest = open;
         let mut times = Vec::new();
-        input.row_groups(0..input.row_group_count(), |_, rows| {
-            settle(rows, &mut now_ns);
-            for row in rows {
-                at += 1;
-                if row.ts_ns < from_ns || row.ts_ns >= to_ns {
-                    if row.ts_ns < from_ns {
-                        (open.first, open.end) = (at, at);
-                    }
-                    continue;
+        rows_in_order(input, 0, |row| {
+            at += 1;
+            if row.ts_ns < from_ns || row.ts_ns >= to_ns {
+                if row.ts_ns < from_ns {
+                    (open.first, open.end) = (at, at);
                 }
-                if row.kind == EventKind::Lost {
-                    is_lossy = true;
-                    open = Self { first: at, end: at, from_ns: row.ts_ns, ..Self::default() };
-                    continue;
-                }
-                open.end = at;
-                if open.rows() > longest.rows() {
-                    longest = open;
-                }
-                // The times of some rows, to find the start of the middle.
-                if at % TIME_EVERY == 0 {
-                    times.push((at, row.ts_ns));
-                }
+                return ControlFlow::Continue(());
+            }
+            if row.kind == EventKind::Lost {
+                is_lossy = true;
+                open = Self { first: at, end: at, from_ns: row.ts_ns, ..Self::default() };
+                return ControlFlow::Continue(());
+            }
+            open.end = at;
+            if open.rows() > longest.rows() {
+                longest = open;
+            }
+            // The times of some rows, to find the start of the middle.
+            if at % TIME_EVERY == 0 {
+                times.push((at, row.ts_ns));
             }
             ControlFlow::Continue(())
         })?;

@@ -124,20 +124,22 @@ impl<const CHAINS: bool> Sink for Causes<'_, CHAINS> {
 
 impl<const CHAINS: bool> Causes<'_, CHAINS> {
     fn caused(&mut self, caused: &Caused) {
-        let Caused { depth, waiters: max_waiters, ns, .. } = *caused;
+        let Caused { depth, is_received, waiters, ns, .. } = *caused;
         self.totals.add(Self::charged(caused.payer), ns);
-        let (direct_ns, received_ns) = if depth == 1 { (ns, 0) } else { (0, ns) };
-        if let Some(chains) = &mut self.totals.chains {
-            chains.through_others_ns = chains.through_others_ns.saturating_add(received_ns);
+        if depth > 1
+            && let Some(chains) = &mut self.totals.chains
+        {
+            chains.through_others_ns = chains.through_others_ns.saturating_add(ns);
         }
         let Some(key) = self.key(caused) else { return };
+        let (kept_ns, received_ns) = if is_received { (0, ns) } else { (ns, 0) };
         let sums = CauseSums {
-            wait_caused_ns: direct_ns,
+            wait_caused_ns: kept_ns,
             root_wait_ns: ns,
-            direct_ns,
+            direct_ns: if depth == 1 { ns } else { 0 },
             deepest: depth.into(),
-            max_waiters,
-            kept_ns: direct_ns,
+            max_waiters: if self.by == By::Depth { waiters.of_depth } else { waiters.all },
+            kept_ns,
             passed_ns: 0,
             received_ns,
         };

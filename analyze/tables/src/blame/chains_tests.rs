@@ -77,8 +77,8 @@ fn rows_by_depth_have_the_time_of_chains_of_each_length() {
     let table = chains(&[trace(TEXT).trace], &by(By::Depth)).unwrap();
     let expected = "\
 root_wait  percent  max_waiters  chain of
-   168 ns   54.5 %            3  1 lock
-   140 ns   45.5 %            3  2 locks
+   168 ns   54.5 %            2  1 lock
+   140 ns   45.5 %            2  2 locks
 ";
     assert_eq!(written(&table, Text, None).lines().take(3).collect::<Vec<_>>().join("\n") + "\n", expected);
     assert!(written(&table, Csv, None).starts_with("root_wait_ns,part_ppm,max_waiters,name,depth\n168,"));

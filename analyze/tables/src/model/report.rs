@@ -7,12 +7,13 @@ use trace_format::{LockId, Mode, StackId, TaskId};
 use super::{Key, Seen, keys::key};
 use crate::key::By;
 use intervals::{
-    engine::{Hold, HoldState, Outcome},
+    engine::{Hold, HoldState, Outcome, Rules, histories},
     items::Polling,
 };
 
-/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns, ns of polling.
-type Unfinished = [i64; 8];
+/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns, ns of polling; and how many of these
+/// attempts and open holds are of locks and modes whose holds are recorded.
+type Unfinished = [i64; 9];
 
 /// The columns of a row by name.
 pub(crate) type Numbers = BTreeMap<&'static str, Option<i64>>;
@@ -44,23 +45,23 @@ impl Seen {
     /// Calls `add` for each selected attempt that led to no acquisition, and for each interval that was open at the end.
     fn unfinished(&self, mut add: impl FnMut(LockId, TaskId, Option<StackId>, Unfinished)) {
         for wait in self.selected_waits() {
+            let measured = is_measured(wait.lock, wait.mode);
             let one = match wait.outcome {
-                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0, 0],
-                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns, 0],
+                Outcome::Abandoned(_) => [1, wait.wait_ns, 0, 0, 0, 0, 0, 0, measured],
+                Outcome::OpenAtEnd => [0, 0, 0, 0, 0, 1, wait.wait_ns, 0, measured],
                 _ => continue,
             };
             add(wait.lock, wait.task, wait.stack, one);
         }
         for hold in self.selected_holds().filter(|hold| hold.state == HoldState::OpenAtEnd) {
-            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0, 0];
+            let one = [0, 0, 0, 1, hold.end_ns - hold.start_ns, 0, 0, 0, 1];
             add(hold.lock, hold.task, hold.stack, one);
         }
         for event in &self.try_failures {
             let (lock, task) = (event.lock.unwrap(), event.task.unwrap());
-            if self.selects(task, event.mode.unwrap_or(Mode::Exclusive), None)
-                && self.ended_in_window(event.ts_ns)
-            {
-                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0, 0]);
+            let mode = event.mode.unwrap_or(Mode::Exclusive);
+            if self.selects(task, mode, None) && self.ended_in_window(event.ts_ns) {
+                add(lock, task, event.stack, [0, 0, 1, 0, 0, 0, 0, 0, is_measured(lock, mode)]);
             }
         }
     }
@@ -95,6 +96,12 @@ impl Seen {
     }
 }
 
+/// Returns 1 if the lengths of holds of a lock and mode are recorded.
+fn is_measured(lock: LockId, mode: Mode) -> i64 {
+    let (info, locks) = histories::context();
+    i64::from(Rules::new(&info, &locks).measures(lock, mode))
+}
+
 /// Returns the columns of a report of these holds.
 pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
     let sum = |value: fn(&Hold) -> i64| -> i64 { holds.iter().map(|hold| value(hold)).sum() };
@@ -109,8 +116,9 @@ pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
         open_waits,
         open_wait_ns,
         polled_ns,
+        recorded,
     ] = unfinished;
-    let is_measured = !complete.is_empty();
+    let is_measured = !complete.is_empty() || holds.is_empty() && recorded > 0;
     let total: i64 = times.iter().sum();
     let known: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
     let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
@@ -132,7 +140,10 @@ pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
         ("total_ns", measured(total)),
         ("wait_total_ns", waits_known.then_some(wait_total)),
         ("count", Some(count)),
-        ("avg_ns", is_measured.then(|| total / complete.iter().map(|hold| hold.acquisitions).sum::<i64>())),
+        (
+            "avg_ns",
+            measured(total.checked_div(complete.iter().map(|hold| hold.acquisitions).sum()).unwrap_or(0)),
+        ),
         ("wait_avg_ns", waits_known.then(|| if count == 0 { 0 } else { wait_total / count })),
         ("cnt_hold", measured(sum(|hold| hold.waits_begun))),
         ("cnt_lock", Some(contended().count() as i64)),

@@ -116,17 +116,26 @@ pub(super) fn always() -> Vec<Column<Row>> {
     ]
 }
 
+/// Returns an expression that is 1 in a row without an acquisition.
+fn empty() -> Expr {
+    col("count").eq(lit(0)).cast(DataType::Int64)
+}
+
+/// Returns an expression that is more than 0 in a row whose holds are measured. A row without an acquisition has none, if they would be.
+pub(super) fn held() -> Expr {
+    col("measured") + empty() * col("measurable")
+}
+
 /// Returns the expressions of the columns that every report has. Null is what was not measured.
 pub(super) fn expressions() -> Vec<Expr> {
-    let empty = || col("count").eq(lit(0)).cast(DataType::Int64);
     // A row without an acquisition has no waits for one.
     let waited = || col("waits_known") + empty();
-    let measured = |name: &str| known(col(name), col("measured"));
+    let measured = |name: &str| known(col(name), held());
     let column = |name: &str| match name {
         "max_ns" | "total_ns" | "cnt_hold" | "wait_caused_ns" | "holds_contended" | "owner_changes"
         | "max_waiters" => measured(name),
         "wait_max_ns" | "wait_total_ns" => known(col(name), waited()),
-        "avg_ns" => known(average("total_ns", "measured"), col("measured")),
+        "avg_ns" => known(average("total_ns", "measured"), held()),
         "wait_avg_ns" => known(average("wait_total_ns", "count"), waited()),
         "gap_ns" => known(col(name), col("gaps_known") + empty()),
         "contention_ppm" => share("cnt_lock", "count"),

@@ -37,6 +37,8 @@ sums! {
         open_hold_ns: Sum,
         open_waits: Sum,
         open_wait_ns: Sum,
+        /// Attempts and open holds without an acquisition in the row, if the lengths of such holds are recorded.
+        measurable: Sum,
         /// Holds and waits that events lost in their course keep out of all other sums.
         cut_by_loss: Sum,
         /// Waits that the source divides into spinning, sleep and run queue, and their length.
@@ -53,6 +55,7 @@ impl HoldSums {
         match hold.state {
             HoldState::OpenAtEnd => {
                 self.open_holds += 1;
+                self.measurable += 1;
                 let ns = hold.end_ns.saturating_sub(hold.start_ns);
                 self.open_hold_ns = self.open_hold_ns.saturating_add(ns);
             }

@@ -15,6 +15,7 @@ use crate::{
     row_ids::RowIds,
 };
 use intervals::{
+    engine::Rules,
     input::names::Names,
     input::selection::Selection,
     input::trust::{Trust, TrustCounter},
@@ -88,6 +89,7 @@ impl<'a> Gather for Found<'a> {
         let rows = Rows::new(&self.inputs[at], self.reading);
         Summing {
             rows,
+            rules: self.inputs[at].rules(),
             found: Cells::new(by.ids(), rows.names),
             columns: if has_parts { Columns::States } else { Columns::Times },
             takes_all: rows.selection.selects_all_holds() && !has_percentiles,
@@ -145,6 +147,8 @@ impl<'a> Rows<'a> {
 /// Adds credited holds to the sums of their rows, and the others to the trust counter.
 pub struct Summing<'a> {
     rows: Rows<'a>,
+    /// Which holds are recorded.
+    rules: Rules,
     found: Cells<RowSums>,
     columns: Columns,
     /// Whether all holds are selected, and nothing else is made of a plain hold than the sums of its row.
@@ -209,7 +213,10 @@ impl Sink for Summing<'_> {
             Item::Wait(wait) if self.rows.selection.selects_wait(wait) => {
                 self.trust.wait(wait);
                 if wait.outcome != Outcome::Acquired {
-                    self.sums(wait).sums.add_wait(wait);
+                    let measured = self.rules.measures(wait.lock, wait.mode);
+                    let sums = &mut self.sums(wait).sums;
+                    sums.add_wait(wait);
+                    sums.measurable += i64::from(measured && wait.outcome != Outcome::CutByLoss);
                 }
             }
             Item::Polled(polling) if self.rows.selection.selects_polling(polling) => {
@@ -218,7 +225,10 @@ impl Sink for Summing<'_> {
                 sums.polled_ns = sums.polled_ns.saturating_add(ns);
             }
             Item::TryFailed(failure) if self.rows.selection.selects_try_failure(failure) => {
-                self.sums(failure).sums.try_failed += 1;
+                let measured = self.rules.measures(failure.lock, failure.mode);
+                let sums = &mut self.sums(failure).sums;
+                sums.try_failed += 1;
+                sums.measurable += i64::from(measured);
             }
             _ => {}
         }

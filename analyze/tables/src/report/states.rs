@@ -8,7 +8,7 @@ use polars::prelude::{LazyFrame, PolarsResult, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
-use super::Row;
+use super::{Row, columns::held};
 use crate::{
     frame::{Lines, Sums as _, known, sums},
     key::RowKey,
@@ -75,8 +75,7 @@ pub(super) fn join(rows: LazyFrame, found: Vec<StatesByRow>, ids: &RowIds) -> Po
             }
         }
     }
-    let filled =
-        StateSums::FIELDS.iter().map(|(name, _)| known(col(*name).fill_null(lit(0)), col("measured")));
+    let filled = StateSums::FIELDS.iter().map(|(name, _)| known(col(*name).fill_null(lit(0)), held()));
     let rows = rows.left_join(lines.merge()?, col("row"), col("row"));
     Ok(rows.with_columns(filled.collect::<Vec<_>>()))
 }

@@ -39,6 +39,9 @@ pub struct WhatIfRow {
     pub locks: Vec<LockWaits>,
     /// The reason why there is no prediction, or why it means nothing.
     pub reason: Option<String>,
+    /// Whether there are numbers, even if they mean nothing.
+    #[serde(skip)]
+    pub has_numbers: bool,
     /// The trace, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -66,7 +69,8 @@ impl WhatIfRow {
         (anyway, has_progress): (bool, bool),
     ) -> Self {
         let Prediction { run, waits, progress: (acquisitions, progress), refusal, .. } = prediction;
-        let is_shown = refusal.is_none() || anyway && *refusal != Some(Refusal::Empty);
+        let has_numbers = !matches!(refusal, Some(Refusal::Empty | Refusal::NoTime));
+        let is_shown = refusal.is_none() || anyway && has_numbers;
         let shown = |value: i64| is_shown.then_some(value);
         let are_waits_shown = is_shown && (anyway || prediction.waits_fit_ppm <= MOST_WAITS_FIT);
         let shown_waits = |value: i64| are_waits_shown.then_some(value);
@@ -98,6 +102,7 @@ impl WhatIfRow {
             predicted_rate: shown(per_second(progress.predicted_ns())).filter(|_| has_progress),
             locks: locks.into_iter().zip(waits).map(of_lock).collect(),
             reason: refusal.map(reason),
+            has_numbers,
             trace: None,
         }
     }
@@ -109,6 +114,7 @@ pub(crate) fn reason(refusal: Refusal) -> String {
         |ppm: i64| if ppm == i64::MAX { "far more".to_owned() } else { format!("{:.0} %", ppm as f64 / 1e4) };
     match refusal {
         Refusal::Empty => "no lock with recorded releases was acquired".to_owned(),
+        Refusal::NoTime => "the replay without a change takes no time".to_owned(),
         Refusal::Run(ppm) => format!(
             "the replay without a change is {} longer or shorter than the recording (limit {})",
             percent(ppm),

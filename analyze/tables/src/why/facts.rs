@@ -119,6 +119,8 @@ pub(super) struct FactNames {
     pub(super) sites: Vec<String>,
     /// The system call and the functions in which its holders slept.
     pub(super) slept_in: Option<String>,
+    /// Whether its holders were stopped for longer than they slept anywhere.
+    pub(super) were_stopped: bool,
     /// The site whose holders slept longest.
     pub(super) slept_at: Option<String>,
     /// The lock that its holders waited for.
@@ -310,6 +312,10 @@ impl FactNames {
             ASLEEP.iter().map(|state| parts.caused[*state as usize]).fold(0, i64::saturating_add)
         };
         let slept_at = sites.iter().rev().max_by_key(slept).filter(|site| slept(site) > 0);
+        let stopped = State::Stopped as usize;
+        let stopped_ns = sites.iter().map(|(_, parts)| parts.caused[stopped]);
+        let stopped_ns = stopped_ns.fold(parts.owners[stopped], i64::saturating_add);
+        let were_stopped = stopped_ns > parts.slept_in.values().copied().max().unwrap_or(0);
         let path = input.trace.paths().events.to_string_lossy();
         let row = names.lock(id);
         Self {
@@ -320,6 +326,7 @@ impl FactNames {
             has_no_holds: row.is_some_and(|lock| has_no_holds(lock.kind, input)),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
             slept_in: most(&parts.slept_in).map(slept_in).filter(|place| !place.is_empty()),
+            were_stopped,
             slept_at: slept_at.map(|(number, _)| site(*number)),
             nested: most(&parts.nested_in).map(|(lock, number)| {
                 let name = format!("{} at {}", names.lock_label(lock), site(number));

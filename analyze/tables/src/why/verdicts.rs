@@ -341,14 +341,22 @@ impl<'a> Rules<'a> {
                 }
             }
             V::HolderAsleep => {
-                let place = names.slept_in.as_ref().map_or_else(String::new, |place| format!(", most in {place}"));
+                let slept = match &names.slept_in {
+                    _ if names.were_stopped => "slept or was stopped, most of it stopped by a signal or a debugger".to_owned(),
+                    Some(place) => format!("slept, most in {place}"),
+                    None => "slept".to_owned(),
+                };
                 let site = names.slept_at.as_ref();
                 let site = site.map_or_else(String::new, |site| format!("; it had taken the lock at {site}"));
                 Rule {
-                    heading: "its holders sleep",
+                    heading: if names.were_stopped { "its holders are stopped" } else { "its holders sleep" },
                     short: Some("holders asleep"),
-                    evidence: format!("for {} of the waiting, its holder slept{place}{site}", share(parts.asleep_ns)),
-                    advice: "do that before the lock is taken, or after it is released".into(),
+                    evidence: format!("for {} of the waiting, its holder {slept}{site}", share(parts.asleep_ns)),
+                    advice: if names.were_stopped {
+                        "find out who stops it: a debugger, job control of a shell, kill -STOP".into()
+                    } else {
+                        "do that before the lock is taken, or after it is released".into()
+                    },
                     change: Some((ChangeKind::NoSleep, names.id.clone(), "without that sleep")),
                     ..seen(parts.asleep_ns, 30 * PERCENT)
                 }

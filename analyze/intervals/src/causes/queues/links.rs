@@ -6,7 +6,7 @@
 use super::Queues;
 use crate::{
     causes::{
-        chains::{Changes, Due, Share},
+        chains::{ChainEnd, Changes, Due, Share},
         tasks::{Link, Step, Task, TaskIndex},
     },
     items::{Caused, Detail, Item, Passed, Payer, Sink},
@@ -71,7 +71,7 @@ impl<R: Sink> Queues<'_, R> {
 
     /// Sends the time of chains to the payers at their ends.
     pub(super) fn take_due(&mut self) {
-        let Self { chains, all, tasks, receiver, .. } = self;
+        let Self { chains, all, tasks, receiver, unseen, .. } = self;
         for Due { queue, share, from_ns, until_ns, waits } in chains.due.drain(..) {
             let (lock, payer, task) = {
                 let queue = &all[queue as usize];
@@ -84,21 +84,20 @@ impl<R: Sink> Queues<'_, R> {
                     let to = all[to as usize].lock;
                     receiver.push(Item::Passed(&Passed { lock, payer, to, ns }));
                 }
-                Share::End { depth, all: waiters, is_cycle: true } => {
-                    let payer = Payer::Cycle;
-                    let caused = Caused { lock, payer, depth, waiters, state, detail, ns };
+                Share::End(ChainEnd { depth, is_received, mut waiters, is_cycle }) => {
+                    let payer = if is_cycle { Payer::Cycle } else { payer };
+                    if let Some(task) = task.filter(|_| !is_cycle) {
+                        let step =
+                            Step { lock, payer, depth, is_received, from_ns, until_ns, waits, waiters };
+                        tasks.pay(task, step, false, receiver);
+                        continue;
+                    }
+                    if payer == Payer::Unknown {
+                        waiters = unseen.add(lock, depth, (from_ns, until_ns), waits);
+                    }
+                    let caused = Caused { lock, payer, depth, is_received, waiters, state, detail, ns };
                     receiver.push(Item::Caused(&caused));
                 }
-                Share::End { depth, all, is_cycle: false } => match task {
-                    Some(task) => {
-                        let step = Step { lock, payer, depth, from_ns, until_ns, waits, all };
-                        tasks.pay(task, step, false, receiver);
-                    }
-                    None => {
-                        let caused = Caused { lock, payer, depth, waiters: all, state, detail, ns };
-                        receiver.push(Item::Caused(&caused));
-                    }
-                },
             }
         }
     }

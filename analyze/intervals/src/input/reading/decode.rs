@@ -10,7 +10,7 @@ use std::sync::{
 
 use trace_format::{Batch, Event, EventKind, EventRow as _, FormatError};
 
-use super::stats::{LeftOut, ReadStats};
+use super::{left_out::LeftOut, stats::ReadStats};
 use crate::input::{selection::Selection, source::EventSource};
 
 /// A message from a decoder to a reader.
@@ -31,7 +31,7 @@ pub(super) struct Rows {
     /// Indexes of the rows, ascending.
     pub(super) rows: Vec<u32>,
     /// Statistics of the whole batch. Only one of the readers gets them.
-    pub(super) stats: Option<ReadStats>,
+    pub(super) stats: Option<Box<ReadStats>>,
     /// The `lost` events of the batch with all columns, by row. The same reader gets them.
     pub(super) losses: Vec<(usize, Event)>,
 }
@@ -135,7 +135,7 @@ impl Decoder<'_> {
             }
         }
         losses.iter().for_each(|(_, event)| stats.add_loss(event));
-        let (mut stats, mut losses) = (Some(stats), losses);
+        let (mut stats, mut losses) = (Some(Box::new(stats)), losses);
         for (reader, rows) in readers.iter().zip(rows) {
             let (stats, losses) = (stats.take(), std::mem::take(&mut losses));
             send(reader, Chunk::Rows(Rows { batch: Arc::clone(batch), rows, stats, losses }))?;

@@ -1,9 +1,10 @@
 //! Statistics of the events of a reading: their number, their time span and the losses among them.
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, EventRow, LockId, TaskId};
+use trace_format::{Event, EventKind, TaskId};
 
-use crate::input::{names::purposes::Purpose, selection::Selection};
+use super::left_out::LeftOut;
+use crate::input::selection::Selection;
 
 /// Statistics of the events that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,35 +25,6 @@ pub struct ReadStats {
     pub left_out: LeftOut,
     /// Whether the window ended before the events did.
     pub cut_short: bool,
-}
-
-/// The number and the time of the waits for each lock and purpose that a selection leaves out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut(pub FxHashMap<(LockId, Purpose), (u64, i64)>);
-
-impl LeftOut {
-    /// Counts a wait at its begin, and its time at its end. Ignores other events, and those that are selected.
-    pub fn add(&mut self, event: &impl EventRow, selection: &Selection) {
-        let (waits, wait_ns) = match event.kind() {
-            EventKind::Wait => (1, 0),
-            EventKind::Acquire | EventKind::Abandon => match event.wait_ns() {
-                Some(wait_ns) => (0, wait_ns),
-                None => return,
-            },
-            _ => return,
-        };
-        if let Some(key) = selection.left_out(event) {
-            let sums = self.0.entry(key).or_default();
-            *sums = (sums.0 + waits, sums.1.saturating_add(wait_ns));
-        }
-    }
-
-    fn merge(&mut self, other: Self) {
-        for (key, (waits, wait_ns)) in other.0 {
-            let sums = self.0.entry(key).or_default();
-            *sums = (sums.0 + waits, sums.1.saturating_add(wait_ns));
-        }
-    }
 }
 
 impl ReadStats {

@@ -73,7 +73,7 @@ impl TrustCounter {
             lost_by_cause.push(Cause::unknown(here));
         }
         let mut by_purpose = BTreeMap::new();
-        for ((_, purpose), (waits, wait_ns)) in &stats.left_out.0 {
+        for ((_, purpose), (waits, wait_ns)) in stats.left_out.sums() {
             let new = LeftOut { purpose: *purpose, objects: 0, waits: 0, wait_ns: 0 };
             let sums = by_purpose.entry(*purpose).or_insert(new);
             sums.objects += 1;

@@ -145,7 +145,8 @@ impl Builder<'_> {
                     .insert(usize::from(task.birth.is_some()), Action::Acquire { lock: index, site, mode });
                 mode
             }
-            None => return,
+            // The end of a hold that another task's has ended, or of one from before: it is the task's own time.
+            None => return self.lasts_until(task, row.ts_ns),
         };
         of.was_held = true;
         of.released_ns = Some(row.ts_ns);

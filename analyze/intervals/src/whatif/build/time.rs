@@ -37,8 +37,14 @@ impl Builder<'_> {
     /// Adds a step that is not time, and work before it.
     pub(super) fn step(&mut self, task: TaskIndex, ns: i64, action: Action) {
         self.work(task, ns);
+        self.tasks[task].actions.push(action);
+        self.lasts_until(task, ns);
+    }
+
+    /// Adds work up to this time, at which the task does something for others that is no step.
+    pub(super) fn lasts_until(&mut self, task: TaskIndex, ns: i64) {
+        self.work(task, ns);
         let task = &mut self.tasks[task];
-        task.actions.push(action);
         task.end = (task.actions.len(), task.at_ns.max(ns));
     }
 

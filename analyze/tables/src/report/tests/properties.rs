@@ -4,7 +4,7 @@ use crate::testing::Intervals;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{prelude::*, test_runner::Config};
-use trace_format::EventKind;
+use trace_format::{EventKind, Mode};
 
 use super::super::Options;
 use super::{by, report_by};
@@ -48,7 +48,12 @@ proptest! {
         for event in events.iter().filter(|event| event.kind == EventKind::TryFail && event.task.is_some()) {
             *tries.entry(event.lock.unwrap().0).or_default() += 1;
         }
+        let mut modes: BTreeMap<i32, Vec<Mode>> = BTreeMap::new();
+        for event in events.iter().filter(|event| event.kind == EventKind::TryFail && event.task.is_some()) {
+            modes.entry(event.lock.unwrap().0).or_default().push(event.mode.unwrap_or(Mode::Exclusive));
+        }
         let test = trace_of(events, usize::MAX);
+        let rules = test.rules();
         let mut engine = engine::Engine::new(test.rules());
         let (mut found, mut last_ns) = (Intervals::default(), 0);
         source::for_each(&test.trace, |event| {
@@ -71,6 +76,12 @@ proptest! {
         rows.extend(found.holds.iter().filter(|hold| hold.state == HoldState::OpenAtEnd).map(|hold| hold.lock.0));
         let has_row = |wait: &&Wait| matches!(wait.outcome, Outcome::Abandoned(_) | Outcome::OpenAtEnd);
         rows.extend(found.waits.iter().filter(has_row).map(|wait| wait.lock.0));
+        for wait in found.waits.iter().filter(has_row) {
+            modes.entry(wait.lock.0).or_default().push(wait.mode);
+        }
+        for hold in found.holds.iter().filter(|hold| hold.state == HoldState::OpenAtEnd) {
+            modes.entry(hold.lock.0).or_default().push(hold.mode);
+        }
         prop_assert_eq!(report.rows.len(), rows.len());
         for row in &report.rows {
             let lock_id = row.key.number("lock_id").unwrap();
@@ -91,7 +102,6 @@ proptest! {
             let gaps: Vec<i64> = holds.iter().filter_map(|hold| hold.gap_ns).collect();
             let waits: Vec<i64> = holds.iter().filter_map(|hold| hold.wait_ns).collect();
             let count: i64 = holds.iter().map(|hold| hold.acquisitions).sum();
-            let some = |values: &[i64], value: i64| (!values.is_empty()).then_some(value);
             // A row without an acquisition has no waits for one.
             let waited = |value: i64| (!waits.is_empty() || count == 0).then_some(value);
             let of = |values: &[i64]| (values.iter().max().copied(), values.iter().sum::<i64>());
@@ -103,6 +113,11 @@ proptest! {
             let open_holds = found.holds.iter().filter(|h| h.lock.0 == lock_id && h.state == HoldState::OpenAtEnd);
             let [abandoned_count, open_count] = [abandoned.clone().count(), open_waits.clone().count()].map(|n| n as i64);
             let try_failed = tries.get(&lock_id).copied().unwrap_or(0);
+            // Nor has it holds, if those are recorded.
+            let recorded = |mode| rules.measures(trace_format::LockId(lock_id), mode);
+            let attempted = modes.get(&lock_id).into_iter().flatten().any(|mode| recorded(*mode));
+            let none = holds.is_empty() && attempted;
+            let held = |value: i64| (!measured.is_empty() || none).then_some(value);
             let columns = Numbers::from([
                 ("attempts", Some(count + abandoned_count + open_count + try_failed)),
                 ("abandoned", Some(abandoned_count)),
@@ -112,21 +127,21 @@ proptest! {
                 ("open_hold_ns", Some(open_holds.map(|h| h.end_ns - h.start_ns).sum())),
                 ("open_waits", Some(open_count)),
                 ("open_wait_ns", Some(open_waits.map(|w| w.wait_ns).sum())),
-                ("max_ns", max),
+                ("max_ns", held(max.unwrap_or(0))),
                 ("wait_max_ns", waited(wait_max.unwrap_or(0))),
-                ("total_ns", some(&measured, total)),
+                ("total_ns", held(total)),
                 ("wait_total_ns", waited(wait_total)),
                 ("count", Some(count)),
-                ("avg_ns", complete().map(|h| h.acquisitions).reduce(|a, b| a + b).map(|n| total / n)),
+                ("avg_ns", held(total.checked_div(complete().map(|h| h.acquisitions).sum()).unwrap_or(0))),
                 ("wait_avg_ns", waited(wait_total.checked_div(count).unwrap_or(0))),
-                ("cnt_hold", some(&measured, holds.iter().map(|hold| hold.waits_begun).sum())),
+                ("cnt_hold", held(holds.iter().map(|hold| hold.waits_begun).sum())),
                 ("cnt_lock", Some(holds.iter().filter(|hold| hold.contended).count() as i64)),
-                ("wait_caused_ns", some(&measured, holds.iter().map(|hold| hold.wait_caused_ns).sum())),
-                ("holds_contended", some(&measured, holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64)),
+                ("wait_caused_ns", held(holds.iter().map(|hold| hold.wait_caused_ns).sum())),
+                ("holds_contended", held(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64)),
                 ("gap_ns", (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum())),
                 ("contention_ppm", (count > 0).then(|| holds.iter().filter(|hold| hold.contended).count() as i64 * 1_000_000 / count)),
-                ("owner_changes", some(&measured, holds.iter().filter(|hold| hold.owner_changed).count() as i64)),
-                ("max_waiters", some(&measured, holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0))),
+                ("owner_changes", held(holds.iter().filter(|hold| hold.owner_changed).count() as i64)),
+                ("max_waiters", held(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0))),
                 ("min_ns", measured.iter().min().copied()),
                 ("p50_ns", percentile(&measured, 500)),
                 ("p90_ns", percentile(&measured, 900)),
