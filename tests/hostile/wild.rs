@@ -130,7 +130,7 @@ fn years_of_work_on_one_processor_are_replayed() {
 
 #[test]
 fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
-    const LOCKS: i32 = 1_500;
+    const LOCKS: i32 = 3_000;
     let taken = (0..LOCKS).map(|lock| event(lock.into(), EventKind::Acquire, 0, lock));
     let released = (0..LOCKS).map(|lock| event((LOCKS + lock).into(), EventKind::Release, 0, lock));
     all_commands(&write(taken.chain(released), (LOCKS, 1)));
@@ -138,7 +138,7 @@ fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
 
 #[test]
 fn a_lock_with_thousands_of_owners_is_analyzed() {
-    const TASKS: i32 = 1_000;
+    const TASKS: i32 = 4_000;
     let shared = |event: Event| Event { mode: Some(Mode::Shared), ..event };
     let taken = (0..TASKS).map(|task| event(task.into(), EventKind::Acquire, task, 0));
     let released =

@@ -7,6 +7,8 @@
 //! All waits are charged to the same hold, unless a waiting task has a hold itself. So a step is one addition, however many tasks
 //! wait: time charged to no hold adds up in one sum, and each wait remembers that sum at its begin.
 
+use trace_format::TaskId;
+
 use super::{
     counts::Counts,
     lock_state::{LockState, OpenHold, OpenWait},
@@ -51,9 +53,9 @@ impl LockState {
         if !std::mem::take(&mut self.fresh) {
             return;
         }
-        match &mut *self.holds {
+        match self.holds.only() {
             // The common case: nothing to put in order.
-            [only] if self.waits.is_empty() && self.ended.is_empty() => {
+            Some(only) if self.waits.is_empty() && self.ended.is_empty() => {
                 if only.since_ns >= self.now_ns {
                     let task = only.hold.task;
                     let before = self.last_owner.replace(task);
@@ -65,24 +67,22 @@ impl LockState {
     }
 
     fn settle_several(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
-        let first = self.holds.partition_point(|open| open.since_ns < self.now_ns);
         // A stable sort keeps the order of a task's own holds.
-        self.holds[first..].sort_by_key(|open| open.hold.task);
-        for at in first..self.holds.len() {
-            let task = self.holds[at].hold.task;
+        let first = self.holds.sort_last(|open| open.since_ns < self.now_ns, |open| open.hold.task);
+        for at in first..self.holds.end() {
+            let Some(newer) = self.holds.get_mut(at) else { continue };
+            let (task, excludes) = (newer.hold.task, newer.excludes);
             let before = self.last_owner.replace(task);
-            self.holds[at].hold.owner_changed = before.is_some_and(|before| before != task);
-            let (older, newer) = self.holds.split_at_mut(at);
-            for open in older {
-                let excluded = open.excludes || newer[0].excludes;
-                open.superseded |= excluded && open.hold.task != newer[0].hold.task;
-            }
+            newer.hold.owner_changed = before.is_some_and(|before| before != task);
+            self.supersede(at, task, excludes);
         }
 
+        let payers = self.charged();
         let fresh = self.waits.iter_mut().map(|open| &mut open.wait).rev();
         let fresh = fresh.take_while(|wait| wait.charge == Charge::Unknown);
         for wait in self.ended.iter_mut().chain(fresh) {
-            wait.charge = match payer(&mut self.holds, wait) {
+            let payer = payers.of(wait.task).and_then(|at| self.holds.get_mut(at));
+            wait.charge = match payer {
                 Some(OpenHold { hold, .. }) => {
                     hold.waits_begun += 1;
                     Charge::Hold { task: hold.task, start_ns: hold.start_ns }
@@ -98,12 +98,41 @@ impl LockState {
         }
     }
 
+    /// Marks the holds before a place that a hold there supersedes.
+    fn supersede(&mut self, newer: usize, task: TaskId, excludes: bool) {
+        let from = self.holds.skip(|open| open.superseded);
+        let mut last = None;
+        for at in (from..newer).rev() {
+            let Some(open) = self.holds.get_mut(at) else { continue };
+            let owner = open.hold.task;
+            // A hold that excludes others is open only while no other task has a later one: so a reader supersedes the last ones.
+            if !excludes && (owner == task || last.replace(owner).is_some_and(|last| last != owner)) {
+                break;
+            }
+            open.superseded |= owner != task && (excludes || open.excludes);
+        }
+    }
+
+    /// Returns the holds that waits are charged to.
+    fn charged(&mut self) -> Charged {
+        self.holds.skip(|open| open.superseded);
+        let open = self.holds.counting().filter(|(_, open)| !open.superseded);
+        let mut open = open.map(|(at, open)| (at, open.hold.task));
+        let first = open.next();
+        let second = first.and_then(|(_, task)| {
+            let may_pay = self.waits.has(task) || !self.ended.is_empty();
+            if may_pay { open.find(|(_, other)| *other != task) } else { None }
+        });
+        Charged { first, second }
+    }
+
     /// Charges all waits for the next `ns`.
     fn charge(&mut self, ns: i64, sink: &mut impl Sink) {
         if sink.needs().shares || self.own_waits > 0 {
             return self.charge_each(ns, sink);
         }
-        match self.holds.iter_mut().find(|open| !open.superseded) {
+        let first = self.charged().first;
+        match first.and_then(|(at, _)| self.holds.get_mut(at)) {
             Some(OpenHold { hold, .. }) => {
                 let waiters = i64::try_from(self.waits.len()).unwrap_or(i64::MAX);
                 hold.wait_caused_ns = hold.wait_caused_ns.saturating_add(ns.saturating_mul(waiters));
@@ -115,11 +144,14 @@ impl LockState {
 
     fn charge_each(&mut self, ns: i64, sink: &mut impl Sink) {
         let (free, shares) = (self.is_free(), sink.needs().shares);
-        for open in &mut self.holds {
-            open.waiters = 0;
+        let payers = self.charged();
+        for (at, _) in payers.first.into_iter().chain(payers.second) {
+            if let Some(open) = self.holds.get_mut(at) {
+                open.waiters = 0;
+            }
         }
-        for open in &mut self.waits {
-            let payer = payer(&mut self.holds, &open.wait).map(|open| {
+        for open in self.waits.iter_mut() {
+            let payer = payers.of(open.wait.task).and_then(|at| self.holds.get_mut(at)).map(|open| {
                 open.hold.wait_caused_ns = open.hold.wait_caused_ns.saturating_add(ns);
                 open.waiters += 1;
                 open.hold.max_waiters = open.hold.max_waiters.max(open.waiters);
@@ -161,7 +193,7 @@ impl LockState {
 
     /// Returns the payers at `now_ns`, which must be settled.
     pub(super) fn payers(&self) -> LockPayers {
-        let mut open = self.holds.iter().filter(|open| !open.superseded);
+        let mut open = self.holds.counting().map(|(_, open)| open).filter(|open| !open.superseded);
         let first = open.next();
         let is_other = |open: &&OpenHold| first.is_some_and(|first| first.hold.task != open.hold.task);
         LockPayers {
@@ -184,7 +216,19 @@ impl OpenWait {
     }
 }
 
-/// Returns the hold that a wait is charged to now.
-fn payer<'a>(holds: &'a mut [OpenHold], wait: &Wait) -> Option<&'a mut OpenHold> {
-    holds.iter_mut().find(|open| !open.superseded && open.hold.task != wait.task)
+/// The places of the holds that waits are charged to now, with their tasks.
+#[derive(Clone, Copy, Debug)]
+struct Charged {
+    /// The hold that pays for all waits except those of its own task.
+    first: Option<(usize, TaskId)>,
+    /// The hold that pays for the waits of the first one's task.
+    second: Option<(usize, TaskId)>,
+}
+
+impl Charged {
+    /// Returns the place of the hold that pays for the wait of a task.
+    fn of(self, task: TaskId) -> Option<usize> {
+        let is_other = |hold: &(usize, TaskId)| hold.1 != task;
+        self.first.filter(is_other).or(self.second.filter(is_other)).map(|(at, _)| at)
+    }
 }

@@ -18,6 +18,7 @@ use super::{
     counts::Counts,
     deadlock::{self, OpenLocks},
     ends::History,
+    open_list::{Keyed, OpenList},
     rules::{EndsBy, LockRule, Rules},
 };
 use crate::items::{Charge, Hold, HoldState, Item, Outcome, Share, Sink, Wait, started};
@@ -52,9 +53,9 @@ pub(super) struct LockState {
     /// The only hold, as long as it is simple.
     pub(super) simple: Option<SimpleStart>,
     /// All other open holds, oldest first.
-    pub(super) holds: Vec<OpenHold>,
+    pub(super) holds: OpenList<OpenHold>,
     /// Open waits in the order of their begin; those without a charge are last.
-    pub(super) waits: Vec<OpenWait>,
+    pub(super) waits: OpenList<OpenWait>,
     /// Waits that ended before they had a charge.
     pub(super) ended: Vec<Wait>,
     /// The number of waits of tasks that have a hold.
@@ -194,7 +195,9 @@ impl LockState {
 
     /// Whether no task has the lock: the start of every hold was seen, and no hold is open.
     pub(super) fn is_free(&self) -> bool {
-        self.complete && self.rule.measures(Mode::Shared) && self.holds.iter().all(|open| open.superseded)
+        self.complete
+            && self.rule.measures(Mode::Shared)
+            && self.holds.counting().all(|(_, open)| open.superseded)
     }
 
     pub(super) fn init(&mut self) {
@@ -202,7 +205,7 @@ impl LockState {
     }
 
     pub(super) fn wait<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
-        if self.waits.iter().any(|open| open.wait.task == step.task) {
+        if self.waits.has(step.task) {
             return;
         }
         step.counts.waits_begun += 1;
@@ -238,7 +241,11 @@ impl LockState {
             self.forget_superseded(step);
         }
         let rule = self.rule;
-        if let Some(open) = self.holds.iter_mut().rev().find(|open| open.is_reentered_by(step, rule)) {
+        let mut own = self.holds.of(step.task);
+        let reentered =
+            own.find(|at| self.holds.get(*at).is_some_and(|open| open.is_reentered_by(step, rule)));
+        drop(own);
+        if let Some(open) = reentered.and_then(|at| self.holds.get_mut(at)) {
             open.depth += 1;
             if excludes {
                 open.hold.recursions += 1;
@@ -252,7 +259,7 @@ impl LockState {
         self.fresh = true;
         // A hold is large: it is made where it stays.
         self.holds.push(OpenHold::new(step.hold(waited), self.now_ns, excludes, self.complete));
-        if let Some(open) = self.holds.last() {
+        if let Some(open) = self.holds.iter().next_back() {
             step.acquired(&open.hold);
         }
     }
@@ -266,15 +273,15 @@ impl LockState {
         if !self.rule.measures(step.mode()) {
             return;
         }
-        let Some(index) = self.released(step.task, step.event.mode()) else {
+        let found = self.released(step.task, step.event.mode());
+        let Some((index, open)) = found.and_then(|at| Some((at, self.holds.get_mut(at)?))) else {
             step.counts.unpaired_releases += 1;
             return;
         };
-        self.holds[index].depth -= 1;
-        if self.holds[index].depth > 0 {
+        open.depth -= 1;
+        if open.depth > 0 {
             return;
         }
-        let open = &mut self.holds[index];
         let owner = open.hold.task;
         if owner == step.task {
             self.complete |= open.excludes && !open.superseded;
@@ -283,12 +290,7 @@ impl LockState {
             step.counts.hand_overs += 1;
         }
         complete(&mut open.hold, step.event.ts_ns(), step.counts, step.sink);
-        // A hold is large, and most are the only one: `remove` would move it.
-        if index + 1 == self.holds.len() {
-            self.holds.truncate(index);
-        } else {
-            self.holds.remove(index);
-        }
+        self.holds.discard(index);
         if self.own_waits > 0 && self.is_waiting(owner) && !self.is_owner(owner) {
             self.own_waits -= 1;
         }
@@ -297,18 +299,17 @@ impl LockState {
     /// Returns the index of the hold that a release by `task` ends.
     fn released(&self, task: TaskId, mode: Option<Mode>) -> Option<usize> {
         let of_mode = |open: &OpenHold| mode.is_none_or(|mode| open.hold.mode == mode);
-        let is_own = |open: &OpenHold| open.hold.task == task;
-        let own = self.holds.iter().rposition(|open| is_own(open) && of_mode(open));
-        let own_of_any_mode = || self.holds.iter().rposition(is_own);
-        let handed_over =
-            || self.holds.iter().position(|open| open.complete && !open.superseded && of_mode(open));
+        let own = self.holds.of(task).find(|at| self.holds.get(*at).is_some_and(of_mode));
+        let own_of_any_mode = || self.holds.of(task).next();
+        let is_handed_over = |open: &OpenHold| open.complete && !open.superseded && of_mode(open);
+        let handed_over = || self.holds.counting().find(|(_, open)| is_handed_over(open)).map(|(at, _)| at);
         own.or_else(own_of_any_mode).or_else(handed_over)
     }
 
     /// Ends all holds: destroying a lock releases it.
     pub(super) fn destroy(&mut self, ts_ns: i64, counts: &mut Counts, sink: &mut impl Sink) {
         self.own_waits = 0;
-        for mut open in self.holds.drain(..) {
+        for mut open in self.holds.take() {
             if open.superseded {
                 release_unseen(open.hold, ts_ns, counts, sink);
             } else {
@@ -338,24 +339,15 @@ impl LockState {
         if !self.rule.measures_holds {
             return;
         }
-        let is_open = |(at, open): &(usize, &OpenHold)| !open.superseded && !self.is_superseded_now(*at);
-        for (_, OpenHold { hold, excludes, .. }) in self.holds.iter().enumerate().filter(is_open) {
+        let is_new = |open: &OpenHold| self.fresh && open.since_ns >= self.now_ns;
+        let new = New::of(self.holds.iter().filter(|open| is_new(open)));
+        let is_open = |open: &&OpenHold| !open.superseded && !new.supersede(open, is_new(open));
+        for OpenHold { hold, excludes, .. } in self.holds.iter().filter(is_open) {
             let (task, mode, stack, excludes) = (hold.task, hold.mode, hold.stack, *excludes);
             open.holds.push(deadlock::OpenHold { lock, task, mode, stack, excludes });
         }
         open.holds.extend(self.simple.map(|simple| simple.open(lock)));
         open.waits.extend(self.waits.iter().map(of_open));
-    }
-
-    /// Whether a hold that began at `now_ns` supersedes the hold with this index. Only [`settle`](Self::settle) marks it.
-    fn is_superseded_now(&self, at: usize) -> bool {
-        let is_new = |open: &OpenHold| self.fresh && open.since_ns >= self.now_ns;
-        let older = &self.holds[at];
-        self.holds.iter().filter(|newer| is_new(newer)).any(|newer| {
-            // Of holds that began in the same nanosecond, the one with the smaller task id is the older.
-            let is_newer = if is_new(older) { newer.hold.task > older.hold.task } else { true };
-            is_newer && newer.hold.task != older.hold.task && (older.excludes || newer.excludes)
-        })
     }
 
     /// Ends everything at `end_ns`, with these incomplete states.
@@ -370,11 +362,12 @@ impl LockState {
         self.unfold_simple();
         self.advance(end_ns, counts, sink);
         self.settle(counts, sink);
-        for OpenHold { hold, .. } in std::mem::take(&mut self.holds) {
+        for OpenHold { hold, .. } in self.holds.take() {
             let hold = Hold { end_ns: end_ns.max(hold.start_ns), state: hold_state, ..hold };
             sink.push(Item::Hold(&hold));
         }
-        for open in std::mem::take(&mut self.waits) {
+        let waits: Vec<OpenWait> = self.waits.take().collect();
+        for open in waits {
             let wait = self.finished(open, counts, sink);
             sink.push(Item::Wait(&Wait { outcome, ..wait }));
         }
@@ -383,7 +376,7 @@ impl LockState {
     /// Ends the wait of this task, if there is one, and returns its length.
     #[inline]
     fn end_wait<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>, outcome: Outcome) -> Waited {
-        let open = self.waits.iter().position(|open| open.wait.task == step.task);
+        let open = self.waits.of(step.task).next();
         let had_none = open.is_none() && outcome == Outcome::Acquired;
         if had_none && step.event.wait_ns().is_some_and(|ns| ns <= 0) {
             return Waited { contended: false, wait_ns: Some(0), gap_ns: Some(0) };
@@ -399,9 +392,8 @@ impl LockState {
         open: Option<usize>,
     ) -> Waited {
         let event = step.event;
-        let mut wait = match open {
-            Some(index) => {
-                let open = self.waits.remove(index);
+        let mut wait = match open.and_then(|at| self.waits.remove(at)) {
+            Some(open) => {
                 if self.own_waits > 0 && self.is_owner(step.task) {
                     self.own_waits -= 1;
                 }
@@ -437,18 +429,62 @@ impl LockState {
 
     /// Ends holds of this task that another task has superseded: it acquires the lock again, so their release was not seen.
     fn forget_superseded<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
-        let stale = |open: &mut OpenHold| open.superseded && open.hold.task == step.task;
-        for OpenHold { hold, .. } in self.holds.extract_if(.., stale) {
+        for OpenHold { hold, .. } in self.holds.extract(step.task, |open| open.superseded) {
             release_unseen(hold, step.event.ts_ns(), step.counts, step.sink);
         }
     }
 
     fn is_owner(&self, task: TaskId) -> bool {
-        self.holds.iter().any(|open| open.hold.task == task)
+        self.holds.has(task)
     }
 
     pub(super) fn is_waiting(&self, task: TaskId) -> bool {
-        self.waits.iter().any(|open| open.wait.task == task)
+        self.waits.has(task)
+    }
+}
+
+impl Keyed for OpenHold {
+    type Key = TaskId;
+
+    fn key(&self) -> TaskId {
+        self.hold.task
+    }
+}
+
+impl Keyed for OpenWait {
+    type Key = TaskId;
+
+    fn key(&self) -> TaskId {
+        self.wait.task
+    }
+}
+
+/// The holds that began at the present time, which supersede older ones. Only [`settle`](LockState::settle) marks those.
+#[derive(Default)]
+struct New {
+    /// The smallest and the largest task of all of them, and of those that exclude others.
+    any: Option<(TaskId, TaskId)>,
+    excluding: Option<(TaskId, TaskId)>,
+}
+
+impl New {
+    fn of<'a>(new: impl Iterator<Item = &'a OpenHold>) -> Self {
+        let with = |tasks: Option<(TaskId, TaskId)>, task: TaskId| {
+            let (first, last) = tasks.unwrap_or((task, task));
+            Some((first.min(task), last.max(task)))
+        };
+        new.fold(Self::default(), |Self { any, excluding }, OpenHold { hold, excludes, .. }| Self {
+            any: with(any, hold.task),
+            excluding: if *excludes { with(excluding, hold.task) } else { excluding },
+        })
+    }
+
+    /// Whether one of them supersedes a hold.
+    fn supersede(&self, OpenHold { hold, excludes, .. }: &OpenHold, is_new: bool) -> bool {
+        let others = if *excludes { self.any } else { self.excluding };
+        // Of holds that began in the same nanosecond, the one with the smaller task id is the older.
+        let is_other = |(first, last): (TaskId, TaskId)| last > hold.task || !is_new && first < hold.task;
+        others.is_some_and(is_other)
     }
 }
 

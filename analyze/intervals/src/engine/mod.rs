@@ -41,6 +41,7 @@ mod lock_state;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../../tests/support/engine_model.rs"]
 pub mod model;
+pub(crate) mod open_list;
 mod pairing;
 #[cfg(test)]
 mod properties;

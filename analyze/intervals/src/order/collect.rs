@@ -130,8 +130,8 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
 
     /// Adds a dependency, if the task holds other locks and not this one.
     fn want(&mut self, task: TaskId, lock: LockId, row: &Event) -> Option<DependencyId> {
-        let held = self.held.of(task);
-        if held.is_empty() || self.held.has(task, lock) || !self.rules.measures_holds(lock) {
+        let held = self.held.of(task)?;
+        if held.is_empty() || held.has(lock) || !self.rules.measures_holds(lock) {
             return None;
         }
         let wanted = (task, lock, row.mode.unwrap_or(Mode::Exclusive), row.stack);

@@ -10,6 +10,7 @@ use super::{
     held::Held,
     node::{Node, Nodes},
 };
+use crate::engine::open_list::OpenList;
 
 /// The most distinct nestings that are kept; some 300 bytes each.
 const MAX_DEPENDENCIES: usize = 1 << 20;
@@ -72,7 +73,7 @@ impl Dependencies {
     pub(super) fn add(
         &mut self,
         nodes: &Nodes<'_>,
-        held: &[Held],
+        held: &OpenList<Held>,
         (task, lock, mode, stack): (TaskId, LockId, Mode, Option<StackId>),
     ) -> Option<DependencyId> {
         if held.len() > MAX_HELD_AT_ONCE {
@@ -130,7 +131,7 @@ impl Dependencies {
 }
 
 /// Returns the locks that are held, each once: exclusive, if it is held so.
-fn gates(held: &[Held]) -> Vec<(LockId, Mode)> {
+fn gates(held: &OpenList<Held>) -> Vec<(LockId, Mode)> {
     let mut gates: Vec<(LockId, Mode)> = held.iter().map(|held| (held.lock, held.mode)).collect();
     // Exclusive sorts before shared.
     gates.sort_unstable();
@@ -139,7 +140,7 @@ fn gates(held: &[Held]) -> Vec<(LockId, Mode)> {
 }
 
 /// Keeps the gates that are held again. One that is held shared this time is a shared one.
-fn restrict(gates: &mut Vec<(LockId, Mode)>, held: &[Held]) {
+fn restrict(gates: &mut Vec<(LockId, Mode)>, held: &OpenList<Held>) {
     gates.retain_mut(|(lock, mode)| {
         let strictest = held.iter().filter(|held| held.lock == *lock).map(|held| held.mode).min();
         *mode = (*mode).max(strictest.unwrap_or(*mode));
