@@ -50,6 +50,7 @@ mod states_tests;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod wakers;
 
 pub use causes::{CauseSums, Causes};
 pub use columns::columns;
@@ -225,7 +226,7 @@ impl<'a> Gather for Gathered<'a, BlameSums> {
     type Sink = Shares<'a>;
 
     fn sink(&self, at: usize) -> Shares<'a> {
-        Shares::new(self.options.by, &self.inputs[at].names, &self.inputs[at].selection)
+        Shares::new(self.options.by, &self.inputs[at])
     }
 
     fn add(&mut self, at: usize, sinks: Vec<Shares<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {

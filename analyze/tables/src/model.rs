@@ -45,6 +45,9 @@ pub(super) struct Seen {
     pub(super) counts: Counts,
 }
 
+/// The task that woke another one, and the stack.
+type Waker = (TaskId, Option<StackId>);
+
 /// A row of blame: total ns, shares, the longest share in ns, and shares of waits that a loss cut.
 pub(super) type Blamed = (i64, i64, i64, i64);
 
@@ -171,10 +174,20 @@ impl Seen {
                 *row = (row.0 + ns, row.1 + 1, row.2.max(ns), row.3 + cut);
             };
             if wait.gap_ns.is_none() {
-                match (wait.owner, wait.waker) {
-                    (Some(owner), _) => add(Charged::Owner, Some(owner), None, wait.wait_ns),
-                    (None, Some(waker)) => add(Charged::Waker, Some(waker), wait.waker_stack, wait.wait_ns),
-                    (None, None) => add(Charged::Unknown, None, None, wait.wait_ns),
+                if let Some(owner) = wait.owner {
+                    add(Charged::Owner, Some(owner), None, wait.wait_ns);
+                    continue;
+                }
+                let passes: BTreeMap<i64, Waker> = self.passes(wait);
+                let mut from_ns = wait.start_ns;
+                for (ns, (task, stack)) in passes {
+                    add(Charged::Waker, Some(task), stack, ns - from_ns);
+                    from_ns = ns;
+                }
+                let rest_ns = wait.wait_ns - (from_ns - wait.start_ns);
+                match wait.waker {
+                    Some(waker) => add(Charged::Waker, Some(waker), wait.waker_stack, rest_ns),
+                    None => add(Charged::Unknown, None, None, rest_ns),
                 }
                 continue;
             }
@@ -205,6 +218,22 @@ impl Seen {
             }
         }
         rows
+    }
+
+    /// Returns the wake-ups of other waiters by other tasks within a wait whose begin was seen; of one instant, that by the smallest task.
+    fn passes(&self, wait: &Wait) -> BTreeMap<i64, Waker> {
+        let mut passes = BTreeMap::new();
+        for other in self.waits.iter().filter(|other| other.lock == wait.lock && wait.start_seen) {
+            let Some(task) = other.waker.filter(|waker| *waker != wait.task && *waker != other.task) else {
+                continue;
+            };
+            if wait.start_ns < other.end_ns && other.end_ns < wait.end_ns {
+                let waker = (task, other.waker_stack);
+                let first = passes.entry(other.end_ns).or_insert(waker);
+                *first = waker.min(*first);
+            }
+        }
+        passes
     }
 
     /// Returns the timeline by key and period, and the intervals cut by loss by key.

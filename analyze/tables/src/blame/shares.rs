@@ -8,12 +8,17 @@ use std::{
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
-use super::row::{By, Charged};
+use super::{
+    row::{By, Charged},
+    wakers::{Passes, Waker},
+};
 use crate::{
     frame::{Sums as _, sums},
     spans::Periods,
 };
 use intervals::{
+    engine::Rules,
+    input::Input,
     input::names::Names,
     input::selection::Selection,
     input::trust::TrustCounter,
@@ -71,12 +76,15 @@ pub struct Shares<'a> {
     periods: Option<Periods>,
     names: &'a Names,
     selection: &'a Selection,
+    rules: Rules,
     pub sums: FxHashMap<BlameKey, BlameSums>,
     open: FxHashMap<WaitId, WaitShares>,
     /// The shares of one open wait, if its first share was the last first one. Most waits are alone on their lock: all their shares come
     /// one after the other, and are not looked up.
     latest: Option<WaitId>,
     of_latest: WaitShares,
+    /// Of locks whose holds are not recorded.
+    passes: Passes,
     pub trust: TrustCounter,
 }
 
@@ -86,10 +94,12 @@ type WaitId = (LockId, TaskId);
 type WaitShares = Vec<(BlameKey, BlameSums)>;
 
 impl<'a> Shares<'a> {
-    pub fn new(by: By, names: &'a Names, selection: &'a Selection) -> Self {
+    pub fn new(by: By, input: &'a Input<'_>) -> Self {
+        let (names, selection, rules) = (&input.names, &input.selection, input.rules());
         let (sums, open) = (FxHashMap::default(), FxHashMap::default());
-        let (latest, of_latest, trust) = (None, Vec::new(), TrustCounter::default());
-        Self { by, periods: None, names, selection, sums, open, latest, of_latest, trust }
+        let (latest, of_latest, passes) = (None, Vec::new(), Passes::default());
+        let trust = TrustCounter::default();
+        Self { by, periods: None, names, selection, rules, sums, open, latest, of_latest, passes, trust }
     }
 
     /// Keeps the periods in which waits ended apart.
@@ -140,6 +150,7 @@ impl Sink for Shares<'_> {
     fn push(&mut self, item: Item<'_>) {
         match item {
             Item::Hold(hold) => self.trust.hold(hold),
+            Item::WaitBegins(wait) if !self.rules.measures_holds(wait.lock) => self.passes.begin(wait),
             Item::Wait(wait) => self.wait(wait),
             Item::Share(wait, share) => self.share(wait, share),
             _ => {}
@@ -149,6 +160,8 @@ impl Sink for Shares<'_> {
 
 impl Shares<'_> {
     fn wait(&mut self, wait: &Wait) {
+        // Waits that are not selected pass the lock on, too.
+        let passed = if wait.gap_ns.is_none() { self.passes.end(wait) } else { Vec::new() };
         let Self { sums, open, latest, of_latest, .. } = self;
         let id = (wait.lock, wait.task);
         let shares = match latest.take_if(|latest| *latest == id) {
@@ -169,13 +182,21 @@ impl Shares<'_> {
             sums.entry(key).or_default().merge(&of_key);
         }
         if wait.gap_ns.is_none() {
-            let key = match (wait.owner, wait.waker) {
-                (Some(owner), _) => self.key(Charged::Owner, wait, Some(owner), None),
-                (None, Some(waker)) => self.key(Charged::Waker, wait, Some(waker), wait.waker_stack),
-                (None, None) => self.key(Charged::Unknown, wait, None, None),
+            let parts = match wait.owner {
+                Some(owner) => vec![(self.key(Charged::Owner, wait, Some(owner), None), wait.wait_ns)],
+                None => passed.into_iter().map(|(waker, ns)| (self.passed(wait, waker), ns)).collect(),
             };
-            let key = BlameKey { period, ..key };
-            self.add(key, &BlameSums { cut_by_loss: i64::from(cut), ..one(wait.wait_ns) });
+            for (key, ns) in parts {
+                let key = BlameKey { period, ..key };
+                self.add(key, &BlameSums { cut_by_loss: i64::from(cut), ..one(ns) });
+            }
+        }
+    }
+
+    fn passed(&self, wait: &Wait, waker: Option<Waker>) -> BlameKey {
+        match waker {
+            Some((task, stack)) => self.key(Charged::Waker, wait, Some(task), stack),
+            None => self.key(Charged::Unknown, wait, None, None),
         }
     }
 

@@ -343,6 +343,29 @@ fn time_in_no_hold_is_a_hand_off_only_if_all_holds_were_seen() {
 }
 
 #[test]
+fn where_holds_are_not_recorded_those_who_pass_the_lock_on_during_a_wait_share_it() {
+    // A has the lock until 50, B until 70, C until 90.
+    let text = "source futex kinds=futex holds=no\nlock f futex\n10 B wait f\n20 C wait f\n30 D wait f\n40 E wait f\n\
+                50 B acquire f wait=40 peer=A\n70 C acquire f wait=50 peer=B\n90 D acquire f wait=60 peer=C\n95 - lost count=1";
+    let found = blame_of(text, &Options { allow_loss: true, ..by(By::Task) });
+    let rows = |prefix: &str| {
+        let row = found.rows.iter().find(|row| row.name.contains(prefix)).unwrap();
+        (row["wait_caused_ns"], row["shares"])
+    };
+    // Of A: 40 of B, 30 of C, 20 of D, 10 of E. The end of the wait of E was not seen.
+    assert_eq!(rows("woken by A"), (100, 4));
+    assert_eq!(rows("woken by B"), (60, 3));
+    assert_eq!(rows("woken by C"), (40, 2));
+    assert_eq!(rows("(holder not recorded)"), (5, 1));
+    // A task that passed the lock on before it waits again does not pay for itself.
+    let again = "source futex kinds=futex holds=no\nlock f futex\n10 B wait f\n20 A wait f\n30 B acquire f wait=20 peer=A\n\
+                 60 A acquire f wait=40 peer=B";
+    let found = blame_of(again, &by(By::Task));
+    let of_b = found.rows.iter().find(|row| row.name.contains("woken by B")).unwrap();
+    assert_eq!(of_b["wait_caused_ns"], 40);
+}
+
+#[test]
 fn where_holds_are_not_recorded_the_waits_are_divided_by_who_woke_the_waiter() {
     const FUTEX: &str = "
         source futex kinds=futex holds=no\nlock f futex name=-

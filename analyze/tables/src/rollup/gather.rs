@@ -128,7 +128,7 @@ impl<'a> Gather<'a> {
             keys: Cells::new(Ids::LockAndStack, &input.names),
             facts: FxHashMap::default(),
             buckets: FxHashMap::default(),
-            shares: Shares::new(blame::By::Pair, &input.names, &input.selection).by_period(long_periods),
+            shares: Shares::new(blame::By::Pair, input).by_period(long_periods),
             trust: TrustCounter::default(),
         }
     }
@@ -166,7 +166,7 @@ impl Sink for Gather<'_> {
                 self.shares.push(item);
                 self.wait(wait);
             }
-            Item::Share(..) => self.shares.push(item),
+            Item::WaitBegins(_) | Item::Share(..) => self.shares.push(item),
             _ => {}
         }
     }

@@ -1,0 +1,71 @@
+//! Who passed on a lock whose holds are not recorded.
+//!
+//! ```text
+//! 10 C waits, 50 A wakes B, which had waited, 70 B wakes C      of the 60 ns of C, 40 are for A and 20 for B
+//! ```
+//!
+//! The wakers of waits enter. The time of a wait leaves in parts: until each wake-up of another waiter of the lock by another task, it is for the
+//! task that woke; the rest is for the waker of the wait itself. The last waker alone did not have the lock all the time.
+
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, StackId, TaskId};
+
+use intervals::items::Wait;
+
+/// The wake-ups of waiters, by lock, while a task waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Passes {
+    by_lock: FxHashMap<LockId, LockPasses>,
+}
+
+#[derive(Debug, Default)]
+struct LockPasses {
+    /// Open waits: the task and the begin.
+    open: Vec<(TaskId, i64)>,
+    /// In the order of time, then of tasks.
+    passes: Vec<(i64, Waker)>,
+}
+
+/// The task that woke a waiter, and the stack of the wake-up.
+pub(super) type Waker = (TaskId, Option<StackId>);
+
+impl Passes {
+    /// A wait begins for a lock whose holds are not recorded.
+    pub(super) fn begin(&mut self, wait: &Wait) {
+        self.by_lock.entry(wait.lock).or_default().open.push((wait.task, wait.start_ns));
+    }
+
+    /// Returns the parts of a wait that ends: the waker, if it is known, and the time.
+    pub(super) fn end(&mut self, wait: &Wait) -> Vec<(Option<Waker>, i64)> {
+        let waker = wait.waker.map(|waker| (waker, wait.waker_stack));
+        let (mut parts, mut from_ns) = (Vec::new(), wait.start_ns);
+        if let Some(of_lock) = self.by_lock.get_mut(&wait.lock) {
+            let at = of_lock.open.iter().position(|(task, _)| *task == wait.task);
+            if at.map(|at| of_lock.open.swap_remove(at)).is_some() {
+                for (ns, waker) in &of_lock.passes {
+                    if *ns > from_ns && *ns < wait.end_ns && waker.0 != wait.task {
+                        parts.push((Some(*waker), ns - from_ns));
+                        from_ns = *ns;
+                    }
+                }
+            }
+            let others = waker.filter(|(task, _)| *task != wait.task && !of_lock.open.is_empty());
+            if let Some(pass) = others.map(|waker| (wait.end_ns, waker)) {
+                let at = of_lock.passes.partition_point(|other| *other <= pass);
+                of_lock.passes.insert(at, pass);
+            }
+            of_lock.forget();
+        }
+        parts.push((waker, wait.wait_ns.saturating_sub(from_ns.saturating_sub(wait.start_ns))));
+        parts
+    }
+}
+
+impl LockPasses {
+    /// Forgets what no open wait can have a part of.
+    fn forget(&mut self) {
+        let first_ns = self.open.iter().map(|(_, begin_ns)| *begin_ns).min().unwrap_or(i64::MAX);
+        let past = self.passes.partition_point(|(ns, _)| *ns <= first_ns);
+        self.passes.drain(..past);
+    }
+}
