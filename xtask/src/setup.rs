@@ -15,6 +15,10 @@ use crate::{
     process::{Run, find, has, root, say},
 };
 
+mod suites;
+
+use suites::{POSIX, PYTHON_SUITE};
+
 /// Programs that the tests need, each with its Debian package.
 const PROGRAMS: &[(&str, &str)] = &[
     ("gcc", "gcc"),
@@ -93,7 +97,7 @@ fn has_engines() -> bool {
 /// Installs everything and prints what is missing.
 pub(crate) fn run() -> Result<bool> {
     let names = PROGRAMS.iter().chain(LIBRARIES).map(|(name, _)| *name);
-    let needs: Vec<String> = names.chain([PYTHON, VIEWERS]).map(str::to_owned).collect();
+    let needs: Vec<String> = names.chain([PYTHON, VIEWERS, POSIX, PYTHON_SUITE]).map(str::to_owned).collect();
     let missing = [components()?.into_iter().collect(), provide(&needs)?].concat();
     for reason in &missing {
         say(&format!("missing: {reason}"));
@@ -105,13 +109,15 @@ pub(crate) fn run() -> Result<bool> {
 const PYTHON: &str = "python";
 const VIEWERS: &str = "viewers";
 
-/// Returns whether this machine has what a test file asks for in its head (`//! needs: root, gcc`): `root`, [`PYTHON`], [`VIEWERS`], a shared
-/// library, whose name begins with `lib`, or a program.
+/// Returns whether this machine has what a test file asks for in its head (`//! needs: root, gcc`): `root`, [`PYTHON`], [`VIEWERS`], a
+/// suite, a shared library, whose name begins with `lib`, or a program.
 pub(crate) fn is_met(need: &str) -> bool {
     match need {
         "root" => host::is_root(),
         PYTHON => has_engines(),
         VIEWERS => has_viewers(),
+        POSIX => suites::has_posix(),
+        PYTHON_SUITE => suites::has_python_suite(),
         library if library.starts_with("lib") => has_library(library),
         program => has(program),
     }
@@ -123,7 +129,9 @@ pub(crate) fn provide(needs: &[String]) -> Result<Vec<String>> {
     let names: Vec<&str> = needs.iter().map(String::as_str).collect();
     let engines = if asks_for(PYTHON) { engines()? } else { None };
     let viewers = if asks_for(VIEWERS) { viewers()? } else { None };
-    Ok([packages(&names)?, engines, viewers].into_iter().flatten().collect())
+    let posix = if asks_for(POSIX) { suites::posix()? } else { None };
+    let python_suite = if asks_for(PYTHON_SUITE) { suites::python_suite()? } else { None };
+    Ok([packages(&names)?, engines, viewers, posix, python_suite].into_iter().flatten().collect())
 }
 
 /// Adds rustfmt and clippy to the toolchain. Returns a reason if they are still missing.
