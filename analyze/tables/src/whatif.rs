@@ -133,12 +133,12 @@ fn of_input(
     Ok((info, options.alternatives.iter().zip(resolved).map(row).collect()))
 }
 
-/// Predicts what each of these changes alone would gain, from so many events in the middle of a trace.
+/// Predicts what each of these changes alone would gain, from so many events in the middle of a trace. Returns the number of events, too.
 pub fn predict_each<'a>(
     input: &Input<'_>,
     events: u64,
     changes: impl Iterator<Item = &'a Change>,
-) -> Result<Vec<Result<WhatIfRow, AnalyzeError>>, AnalyzeError> {
+) -> Result<(u64, Vec<Result<WhatIfRow, AnalyzeError>>), AnalyzeError> {
     let program = whatif::read_middle(input, events)?;
     let baseline = Baseline::new(&program, &[]);
     let row = |change: &Change| {
@@ -146,7 +146,7 @@ pub fn predict_each<'a>(
         let prediction = baseline.predict(&changes, &locks);
         Ok(WhatIfRow::new(change.to_string(), &prediction, Vec::new(), (false, false)))
     };
-    Ok(changes.map(row).collect())
+    Ok((program.facts.rows, changes.map(row).collect()))
 }
 
 impl WhatIf {

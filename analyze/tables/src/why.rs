@@ -31,6 +31,8 @@ use output::{
 mod facts;
 mod herds;
 mod lock;
+#[cfg(test)]
+mod model;
 mod parts;
 mod predictions;
 #[cfg(test)]

@@ -16,7 +16,8 @@ use crate::{
     engine::{
         Rules,
         histories::{
-            TASKS, context, history, nested_history, off_cpu, orderly_history, reordered, with_off_cpu,
+            TASKS, context, history, nested_history, off_cpu, orderly_history, reordered, shaped_history,
+            with_off_cpu,
         },
     },
     items::{Caused, Columns, Item, Needs, Payer, Sink, State},
@@ -162,7 +163,7 @@ proptest! {
 
     #[test]
     fn roots_are_those_of_every_nanosecond_where_tasks_wait_while_they_hold(
-        events in nested_history(),
+        events in shaped_history(),
         off_cpu in off_cpu(),
         is_covered in any::<bool>(),
     ) {

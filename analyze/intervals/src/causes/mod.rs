@@ -24,8 +24,9 @@ mod chain_tests;
 mod chains;
 mod choice;
 mod counted;
-#[cfg(test)]
-mod model;
+#[cfg(any(test, feature = "testing"))]
+#[path = "../../tests/support/causes_model.rs"]
+pub mod model;
 mod overlaps;
 mod pass;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{Pass, counted::CountedWaits, model, model::States};
 use crate::{
     engine::{
         Engine, Rules,
-        histories::{context, history, off_cpu, orderly_history, reordered, with_off_cpu},
+        histories::{context, history, off_cpu, orderly_history, reordered, shaped_history, with_off_cpu},
     },
     items::{Item, Payer, Sink},
     testing::cases,
@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn the_states_of_a_hold_are_those_of_every_nanosecond_and_add_up_to_wait_caused(
-        events in history(),
+        events in prop_oneof![history().boxed(), shaped_history().boxed()],
         off_cpu in off_cpu(),
         is_covered in any::<bool>(),
     ) {

@@ -3,6 +3,8 @@
 //! A row of a lock becomes a step, and the time since the step before becomes work, less the time that the task waited or was off the CPU. What a
 //! wait took is forgotten, but for what it says about locks: how long hand-offs take.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId, run_info::Covers};
 
@@ -37,6 +39,9 @@ struct OpenWait {
     since_ns: i64,
     stack: Option<StackId>,
 }
+
+/// The off-CPU times for each processor that a program is known to have, and one more, from which on it had no others.
+const OFF_CPU_TIMES: u64 = 8;
 
 /// The number of a task in the builder.
 type TaskIndex = u32;
@@ -76,6 +81,8 @@ pub(crate) struct Builder<'a> {
     created: FxHashMap<TaskId, Vec<(i64, TaskId)>>,
     /// The signals by which threads start.
     births: FxHashMap<TaskId, Birth>,
+    /// The processors on which its tasks ran again, and the number of these times.
+    seen: (BTreeSet<i32>, u64),
     facts: Facts,
 }
 
@@ -89,8 +96,9 @@ impl<'a> Builder<'a> {
             }
         }
         created.values_mut().for_each(|tasks| tasks.sort_unstable());
-        let (tasks, locks, links, births, facts) = Default::default();
-        Self { context, idle_open, from_ns, tasks, locks, links, created, births, facts }
+        let (tasks, locks, links, births, seen) = Default::default();
+        let facts = Facts { has_all_states: context.covers == Covers::All, ..Facts::default() };
+        Self { context, idle_open, from_ns, tasks, locks, links, created, births, seen, facts }
     }
 
     /// Adds the next row.
@@ -100,7 +108,11 @@ impl<'a> Builder<'a> {
         let task = self.task(id, row.ts_ns);
         self.create_until(task, row.ts_ns);
         match (row.kind, row.lock) {
-            (EventKind::OffCpu, _) => self.off_cpu(task, row),
+            (EventKind::OffCpu, _) => {
+                self.seen.0.extend(row.cpu);
+                self.seen.1 += 1;
+                self.off_cpu(task, row);
+            }
             (EventKind::Wait, Some(lock)) => self.begin_wait(task, lock, row),
             // Whatever a task does inside of a wait is part of that wait.
             (_, Some(lock)) if self.tasks[task].wait.is_some_and(|wait| wait.lock != lock) => {}
@@ -129,18 +141,19 @@ impl<'a> Builder<'a> {
     /// Returns the program.
     pub(crate) fn finish(mut self) -> Program {
         self.create_all();
+        let cpus = self.processors();
         let Self { context, from_ns, tasks, locks, links, mut facts, .. } = self;
         let mut tasks: Vec<(i32, Task)> = tasks.into_values().filter(|(_, task)| task.end.0 > 0).collect();
         tasks.sort_unstable_by_key(|(id, _)| *id);
         let begin_ns = tasks.iter().map(|(_, task)| task.start_ns).min().unwrap_or(from_ns);
         let mut end_ns = begin_ns;
-        let cpus = (context.covers == Covers::All && context.cpus > 0).then_some(context.cpus);
         let lives = tasks.iter().map(|(_, task)| Life {
             start_ns: task.start_ns,
             end_ns: task.last_row_ns,
             off_cpu: &task.off_cpu,
         });
-        let mut others = cpus.map_or_else(Vec::new, |cpus| others::of_others(lives, cpus));
+        let of_others = cpus.filter(|_| facts.has_all_states);
+        let mut others = of_others.map_or_else(Vec::new, |cpus| others::of_others(lives, cpus));
         others.iter_mut().for_each(|(ns, _)| *ns = ns.saturating_sub(begin_ns));
         let mut programs = Vec::with_capacity(tasks.len());
         for (id, task) in tasks {
@@ -173,6 +186,16 @@ impl<'a> Builder<'a> {
             recorded_ns: end_ns.saturating_sub(begin_ns),
             facts,
         }
+    }
+
+    /// Returns the number of processors that the program had: those of the machine, or, if its tasks were ready and had none, those on which
+    /// they were seen. For example, `taskset` had bound it to some of them.
+    fn processors(&self) -> Option<u32> {
+        let all = Some(self.context.cpus).filter(|cpus| *cpus > 0)?;
+        let (processors, times) = &self.seen;
+        let seen = u32::try_from(processors.len()).unwrap_or(u32::MAX);
+        let is_bound = seen > 0 && self.facts.ready_ns > 0 && *times >= OFF_CPU_TIMES * (u64::from(seen) + 1);
+        Some(if is_bound { all.min(seen) } else { all })
     }
 
     fn is_barrier(&self, lock: LockId) -> bool {

@@ -16,7 +16,8 @@ pub enum Action {
     Sleep(i64),
     /// The task sleeps until this time, in ns since the start of the program, or does not sleep if it comes later.
     SleepUntil(i64),
-    /// The task is ready to run for so many ns and has no processor. Not used if processors are part of the replay.
+    /// The task is ready to run for so many ns and has no processor. Not used if the off-CPU times of all tasks were recorded: then the
+    /// replay decides when they have one.
     Ready(i64),
     /// The task takes a lock.
     Acquire { lock: u32, site: u32, mode: Mode },
@@ -79,7 +80,7 @@ pub struct Program {
     pub rounds: Vec<u32>,
     /// By object that is waited for idly: the median time from a signal to the end of a wait.
     pub latency_ns: Vec<i64>,
-    /// The number of processors, if times without one were recorded.
+    /// The number of processors, if it is known.
     pub cpus: Option<u32>,
     /// The times at which the number of processors that other programs have changes, and the number from then on; the last one is 0.
     pub others: Vec<(i64, u32)>,
@@ -93,6 +94,8 @@ pub struct Program {
 /// Numbers that say how much a replay assumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
+    /// Whether the off-CPU times of all tasks were recorded. If not, work may be sleep, or time without a processor.
+    pub has_all_states: bool,
     /// The number of rows.
     pub rows: u64,
     /// The time of all tasks from their first step to their last one.

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     engine::histories::{
-        self, TASKS, history, joins, nested_history, off_cpu, orderly_history, reordered, with_joins,
-        with_off_cpu,
+        self, TASKS, history, joins, nested_history, off_cpu, orderly_history, reordered, shaped_history,
+        with_joins, with_off_cpu,
     },
     testing::{cases, task_row},
 };
@@ -161,7 +161,7 @@ proptest! {
 
     #[test]
     fn a_replay_is_that_of_the_model_where_tasks_wait_while_they_hold(
-        events in nested_history(),
+        events in shaped_history(),
         off_cpu in off_cpu(),
         covers in covers(),
         changes in any_changes(),

@@ -31,7 +31,7 @@ pub(super) fn context<'a>(
         start: Box::new(start),
         tasks: tasks.iter().map(|task| task.id).collect(),
         covers,
-        cpus: 2,
+        cpus: if covers == Covers::All { 2 } else { 0 },
     }
 }
 
@@ -191,6 +191,48 @@ fn work_needs_a_processor() {
     assert_eq!(changed(&program, |changes| changes.cpus = Some(1)).0, 300);
     program.slice_ns = 10;
     assert_eq!(changed(&program, |changes| changes.cpus = Some(2)).0, 150);
+}
+
+#[test]
+fn a_program_has_the_processors_on_which_its_tasks_were_seen_if_they_had_to_wait_for_them() {
+    let program_on = |row: fn(i64) -> String, cpu: fn(usize) -> i32, covers| {
+        let rows: String = (1..60).map(row).collect();
+        let mut parts = parts(&format!("0 A acquire x\n{rows}700 A release x"));
+        parts.events.iter_mut().enumerate().for_each(|(at, event)| event.cpu = Some(cpu(at)));
+        let context = Context { cpus: 4, ..context(&parts.info, &parts.locks, &parts.tasks, covers) };
+        build(&parts.events, &context, 0).cpus
+    };
+    let ready = |at: i64| format!("{} A offcpu wait=5 state=runnable\n", 10 * at);
+    let asleep = |at: i64| format!("{} A offcpu wait=5 state=interruptible\n", 10 * at);
+    assert_eq!(program_on(ready, |_| 3, Covers::All), Some(1));
+    assert_eq!(program_on(ready, |at| (at % 2) as i32, Covers::ContendedHolds), Some(2));
+    assert_eq!(program_on(asleep, |_| 3, Covers::All), Some(4), "it needed no other");
+    assert_eq!(
+        program_on(
+            |at| if at < 10 { format!("{at} A offcpu wait=1 state=runnable\n") } else { String::new() },
+            |_| 3,
+            Covers::All
+        ),
+        Some(4),
+        "too few"
+    );
+}
+
+#[test]
+fn without_off_cpu_times_work_needs_the_processors_of_the_machine_and_a_replay_that_takes_longer_is_refused()
+{
+    let task = |name: &str| format!("0 {name} acquire {name}x\n100 {name} release {name}x\n");
+    let parts = parts(&format!("{}{}{}", task("A"), task("B"), task("C")));
+    let predict_on = |cpus| {
+        let context = Context { cpus, ..context(&parts.info, &parts.locks, &parts.tasks, Covers::None) };
+        predict(&build(&parts.events, &context, 0), |changes| changes.locks[0].scaled.push((None, 500_000)))
+    };
+    assert_eq!(predict_on(3).refusal, None);
+    assert_eq!(
+        predict_on(1).refusal,
+        Some(Refusal::Run(2_000_000)),
+        "300 of 100 ns: they slept, or had no processor"
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ struct ModelWait {
 }
 
 /// The model after the whole history.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     holds: Vec<ModelHold>,
     waits: Vec<ModelWait>,

@@ -24,6 +24,8 @@ pub const KINDS: [LockKind; 10] = [
     LockKind::Thread,
     LockKind::Thread,
 ];
+/// The condition variable.
+const IDLE: i32 = 5;
 /// The first of the threads.
 const FIRST_THREAD: i32 = 8;
 /// Locks of orderly histories that exclude.
@@ -125,6 +127,70 @@ pub fn orderly_history() -> impl Strategy<Value = Vec<Event>> {
 /// Orderly histories in which a waiting task does nothing else and its locks are mostly exclusive, so that waits form chains and cycles.
 pub fn nested_history() -> impl Strategy<Value = Vec<Event>> {
     orderly_steps(CHAINED.len(), 160).prop_map(|steps| orderly_events(steps, true))
+}
+
+/// Histories in which tasks wait while they hold, with what the orderly ones lack: waits that are known only from their ends, hand-overs,
+/// downgrades, upgrades, failed tries, owners that the lock word named, holds of no length, and idle waits.
+pub fn shaped_history() -> impl Strategy<Value = Vec<Event>> {
+    (nested_history(), vec((0..8u8, any::<[Index; 2]>(), 0..TASKS), 0..12)).prop_map(
+        |(mut events, shapes)| {
+            for (shape, places, other) in shapes {
+                if !events.is_empty() {
+                    add_shape(&mut events, shape, places, TaskId(other));
+                }
+            }
+            events
+        },
+    )
+}
+
+/// Changes the history at a place; what a change begins may end at a later one.
+fn add_shape(events: &mut Vec<Event>, shape: u8, [place, later]: [Index; 2], other: TaskId) {
+    // The next row that the change is for.
+    let is_for = |event: &Event| match shape {
+        0 | 5 => event.kind == EventKind::Wait,
+        1 => event.kind == EventKind::Release,
+        2 => event.kind == EventKind::Release && event.mode == Some(Mode::Exclusive),
+        3 => event.kind == EventKind::Acquire && event.mode == Some(Mode::Shared),
+        _ => true,
+    };
+    let from = place.index(events.len());
+    let Some(at) = (from..events.len()).find(|at| is_for(&events[*at])) else { return };
+    let row = events[at];
+    let of = |kind, mode, wait_ns| Event { kind, mode: Some(mode), wait_ns, peer_task: None, ..row };
+    let mut end = None;
+    match shape {
+        0 => drop(events.remove(at)),
+        1 => events[at].task = Some(other),
+        2 => {
+            events.insert(at + 1, of(EventKind::Acquire, Mode::Shared, Some(0)));
+            end = Some(of(EventKind::Release, Mode::Shared, None));
+        }
+        3 => {
+            events.insert(at + 1, of(EventKind::Wait, Mode::Exclusive, None));
+            end = Some(of(EventKind::Abandon, Mode::Exclusive, None));
+        }
+        4 => {
+            let failure = Event { task: Some(other), ..of(EventKind::TryFail, Mode::Exclusive, None) };
+            events.insert(at, failure);
+        }
+        5 => events[at].peer_task = Some(other),
+        6 => {
+            for (kind, wait_ns) in [(EventKind::Release, None), (EventKind::Acquire, Some(0))] {
+                events.insert(at + 1, Event { task: Some(other), ..of(kind, Mode::Exclusive, wait_ns) });
+            }
+        }
+        _ => {
+            let idle = |kind| Event { lock: Some(LockId(IDLE)), ..of(kind, Mode::Exclusive, None) };
+            events.insert(at, idle(EventKind::Wait));
+            end = Some(idle(EventKind::Acquire));
+        }
+    }
+    if let Some(end) = end {
+        let after = at + 2 + later.index(events.len() - at);
+        let after = after.min(events.len());
+        events.insert(after, Event { ts_ns: events[after - 1].ts_ns, ..end });
+    }
 }
 
 /// A lock, a task, a mode, whether the task gives up or keeps what it has, and the distance from the step before.

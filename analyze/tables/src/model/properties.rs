@@ -43,7 +43,10 @@ proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(10_000)) })]
 
     #[test]
-    fn every_column_of_every_table_is_that_of_the_model((events, request) in (histories::history(), any_request())) {
+    fn every_column_of_every_table_is_that_of_the_model(
+        events in prop_oneof![histories::history().boxed(), histories::shaped_history().boxed()],
+        request in any_request(),
+    ) {
         thread_local!(static CONTEXT: ModelContext = ModelContext::new());
         CONTEXT.with(|context| check(context, &events, &request))?;
     }

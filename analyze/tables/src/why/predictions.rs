@@ -26,6 +26,10 @@ pub struct Prediction {
     pub waits_ppm: Option<i64>,
     /// The reason why there is no prediction.
     pub reason: Option<String>,
+    /// The events that were replayed, and those of the trace.
+    pub events: u64,
+    /// All events of the trace.
+    pub all_events: u64,
     /// What the change does.
     #[serde(skip)]
     does: &'static str,
@@ -39,14 +43,30 @@ pub(super) fn predict(
     if changes.is_empty() {
         return Ok(Vec::new());
     }
-    let rows = predict_each(input, EVENTS, changes.iter().map(|(change, _)| change))?;
-    Ok(changes.iter().zip(rows).map(|((change, does), row)| Prediction::of(change, does, row)).collect())
+    let (events, rows) = predict_each(input, EVENTS, changes.iter().map(|(change, _)| change))?;
+    let part = (events, input.trace.event_count());
+    Ok(changes
+        .iter()
+        .zip(rows)
+        .map(|((change, does), row)| Prediction::of(change, does, row, part))
+        .collect())
 }
 
 impl Prediction {
-    fn of(change: &Change, does: &'static str, row: Result<WhatIfRow, AnalyzeError>) -> Self {
-        let reason = row.as_ref().err().map(AnalyzeError::to_string);
+    fn of(
+        change: &Change,
+        does: &'static str,
+        row: Result<WhatIfRow, AnalyzeError>,
+        (events, all_events): (u64, u64),
+    ) -> Self {
+        let mut reason = row.as_ref().err().map(AnalyzeError::to_string);
         let row = row.as_ref().ok();
+        if row.is_some_and(|row| row.waited_ns == 0) {
+            reason = Some(
+                "no wait for it ends in the part that is replayed; klock whatif replays more".to_owned(),
+            );
+        }
+        let row = row.filter(|_| reason.is_none());
         let waits = row.and_then(|row| units::ppm(row.waits_ns?, row.waited_ns));
         Self {
             change: change.to_string(),
@@ -55,6 +75,8 @@ impl Prediction {
             high_ppm: row.and_then(|row| row.high_ppm),
             waits_ppm: waits.map(|ppm| ppm - 1_000_000),
             reason: reason.or_else(|| row?.reason.clone()),
+            events,
+            all_events,
             does,
         }
     }
@@ -68,9 +90,13 @@ impl fmt::Display for Prediction {
         let percent = |ppm: i64| format!("{:+.0} %", ppm as f64 / 1e4);
         let [change, low, high] = [change, low, high].map(percent);
         write!(f, "{}: length of the run {change} ({low} .. {high})", self.does)?;
-        match self.waits_ppm {
-            Some(waits) => write!(f, ", waits for it {}", percent(waits)),
-            None => Ok(()),
+        if let Some(waits) = self.waits_ppm {
+            write!(f, ", waits for it {}", percent(waits))?;
         }
+        if self.events < self.all_events {
+            let [events, all] = [self.events, self.all_events].map(units::exact);
+            write!(f, "; by {events} of {all} events")?;
+        }
+        Ok(())
     }
 }

@@ -102,7 +102,7 @@ fn only_holds_that_can_be_recorded_are_asked_for() {
         why(&[test.trace], &WhyOptions::default()).unwrap().locks.remove(0).findings.remove(0).advice
     };
     assert!(
-        of("source futex kinds=futex holds=no").contains("klock record COMMAND has those of pthread locks")
+        of("source futex kinds=futex holds=no").contains("`klock record COMMAND` has those of pthread locks")
     );
     let command = "source futex kinds=futex holds=no\nsource pthread kinds=pthread_mutex holds=yes";
     assert!(of(command).starts_with("it belongs to a lock of the program's own"), "{}", of(command));
@@ -288,6 +288,16 @@ also: holders without a CPU 1 % (a cause from 20 %)
     assert!(written(&table, Json, None).contains("\"handoff_ns\": 7"), "{}", written(&table, Json, None));
     let prediction = table.locks[0].findings[0].prediction.as_ref().unwrap();
     assert_eq!((prediction.change.as_str(), prediction.change_ppm), ("--no-sleep '#0'", Some(-633_028)));
+}
+
+#[test]
+fn a_part_in_which_no_wait_ends_predicts_nothing() {
+    let open = TEXT.split("    1_007").next().unwrap();
+    let text = written(&why(&[testing::trace(open).trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(
+        text.contains("its holders sleep") && text.contains("no prediction: no wait for it ends in the part"),
+        "{text}"
+    );
 }
 
 #[test]

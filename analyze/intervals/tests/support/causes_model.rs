@@ -1,6 +1,8 @@
 //! A slow and obviously correct model of states and chains: it asks for each nanosecond of each wait for the task that pays, for the
 //! payer of that task's own wait, and so on, and for the state of the last one.
 
+#![allow(clippy::unwrap_used, reason = "only tests call this")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use trace_format::{Event, EventKind, LockId, TaskId, TaskState};
@@ -9,10 +11,10 @@ use crate::engine::{Hold, Wait, histories, model::Model};
 use crate::items::State;
 
 /// Charged ns by lock, owner and begin of the hold, and state.
-pub(super) type States = BTreeMap<(LockId, TaskId, i64, State), i64>;
+pub type States = BTreeMap<(LockId, TaskId, i64, State), i64>;
 
 /// Returns the states of all recorded holds. Off-CPU times are recorded if `is_covered`.
-pub(super) fn states(events: &[Event], end_ns: i64, is_covered: bool) -> States {
+pub fn states(events: &[Event], end_ns: i64, is_covered: bool) -> States {
     let model = Model::of(events, end_ns);
     let (payers, begun) = (model.payers(), model.begun());
     let (found, _) = model.intervals();
@@ -30,9 +32,47 @@ pub(super) fn states(events: &[Event], end_ns: i64, is_covered: bool) -> States 
     states
 }
 
+/// The party that pays for a nanosecond of a wait, and the state of its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paid {
+    Hold(Hold, State),
+    Owner(State),
+    /// No hold of another task is recorded.
+    Nobody,
+    Unknown,
+}
+
+/// Returns who pays for each nanosecond of each wait. Off-CPU times are recorded if `is_covered`.
+pub fn payments(events: &[Event], end_ns: i64, is_covered: bool) -> Vec<(Wait, Vec<Paid>)> {
+    let model = Model::of(events, end_ns);
+    let waits = chain_waits(&model);
+    let seen = waits.iter().flatten().map(|wait| wait.wait).collect();
+    let timeline = Timeline { events, waits: seen, is_covered };
+    let (found, _) = model.intervals();
+    let paid = |(wait, seen): (&Wait, &Option<ChainWait>)| {
+        let of = |ns: i64| match seen.as_ref().map(|seen| seen.payer(ns)) {
+            Some(Payer::Hold(hold)) => Paid::Hold(hold, timeline.state(hold.task, ns)),
+            Some(Payer::Owner(task)) => Paid::Owner(timeline.state(task, ns)),
+            Some(Payer::Nobody(Root::Unknown(_))) | None => Paid::Unknown,
+            Some(Payer::Nobody(_)) => Paid::Nobody,
+        };
+        (*wait, (wait.start_ns..wait.start_ns + wait.wait_ns).map(of).collect())
+    };
+    found.waits.iter().zip(&waits).map(paid).collect()
+}
+
+/// Returns the waits with what is known of them; `None` of a wait whose begin was not seen.
+fn chain_waits(model: &Model) -> Vec<Option<ChainWait>> {
+    let (payers, begun, own) = (model.payers(), model.begun(), model.own());
+    let (found, _) = model.clone().intervals();
+    let all = found.waits.iter().zip(payers).zip(begun).zip(own);
+    all.map(|(((wait, payers), begun), own)| begun.then_some(ChainWait { wait: *wait, payers, own }))
+        .collect()
+}
+
 /// The end of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Root {
+pub enum Root {
     /// The lock, the owner, the begin of the hold and the owner's state.
     Hold(LockId, TaskId, i64, State),
     Owner(LockId, TaskId, State),
@@ -46,17 +86,17 @@ pub(super) enum Root {
 /// Time by root, depth and whether the wait has another payer itself; the most waits at one time by root, and by root and depth; time
 /// that is passed on by lock, owner and begin of the hold, and the lock that the owner waits for; and the time of nested waits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Chained {
-    pub(super) roots: BTreeMap<(Root, u32, bool), i64>,
-    pub(super) waiters: BTreeMap<(Root, Option<u32>), i64>,
-    pub(super) passed: BTreeMap<(LockId, TaskId, i64, LockId), i64>,
-    pub(super) nested_ns: i64,
+pub struct Chained {
+    pub roots: BTreeMap<(Root, u32, bool), i64>,
+    pub waiters: BTreeMap<(Root, Option<u32>), i64>,
+    pub passed: BTreeMap<(LockId, TaskId, i64, LockId), i64>,
+    pub nested_ns: i64,
 }
 
 /// Returns the roots of all waits. Off-CPU times are recorded if `is_covered`.
-pub(super) fn chains(events: &[Event], end_ns: i64, is_covered: bool) -> Chained {
+pub fn chains(events: &[Event], end_ns: i64, is_covered: bool) -> Chained {
     let model = Model::of(events, end_ns);
-    let (payers, begun, own) = (model.payers(), model.begun(), model.own());
+    let all = chain_waits(&model);
     let (found, _) = model.intervals();
     let mut waits = Vec::new();
     let mut chained = Chained::default();
@@ -67,9 +107,9 @@ pub(super) fn chains(events: &[Event], end_ns: i64, is_covered: bool) -> Chained
             *open.entry((ns, end.root.clone(), end.cycle, depth)).or_default() += 1;
         }
     };
-    for (((wait, payers), begun), own) in found.waits.iter().zip(payers).zip(begun).zip(own) {
-        if begun {
-            waits.push(ChainWait { wait: *wait, payers, own });
+    for (wait, seen) in found.waits.iter().zip(all) {
+        if let Some(seen) = seen {
+            waits.push(seen);
         } else if wait.wait_ns > 0 {
             *chained.roots.entry((Root::Unknown(wait.lock), 1, false)).or_default() += wait.wait_ns;
             let end = ChainEnd { root: Root::Unknown(wait.lock), cycle: None, depth: 1 };
