@@ -60,7 +60,7 @@ pub(crate) struct Export {
 pub(crate) struct OwnOptions {
     /// folded: weigh stacks by wait, hold, wait_caused (the time that others waited for a hold), combined (the waiter's stack, --, the
     /// holder's stack), blocked (sleep in waits), sys (time in futex calls that was not sleep), or by a number of calls: count
-    /// (acquisitions), wakes or errors [default: wait].
+    /// (acquisitions), wakes, errors or offcpu [default: wait].
     #[arg(long, value_name = "WHAT", value_parser = Of::from_str)]
     pub(crate) of: Option<Of>,
     /// folded: set the unit of the weights: us or ns [default: us].

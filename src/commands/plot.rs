@@ -4,11 +4,12 @@ use std::path::Path;
 
 use analyze::{
     Filter,
+    export::Of,
     input::lookup,
     plot::{self, blame, flame, lanes, overview},
 };
 use anyhow::bail;
-use trace_format::Trace;
+use trace_format::{EventKind, Trace};
 
 use super::filters::{check_window, ns};
 use crate::{
@@ -51,7 +52,13 @@ fn svg(trace: &Trace, args: &args::Plot, options: &plot::Options) -> anyhow::Res
     let Ok(lock) = args.lock.as_deref().map(str::parse).transpose();
     let Window { from, to } = args.window;
     let filter = Filter { lock, from_ns: from.map(ns), to_ns: to.map(ns), ..Filter::default() };
-    Ok(match (args.flame, &args.lock) {
+    let is_overview = args.lock.is_none() && !args.blame;
+    let flame = match args.flame {
+        // A recording of off-CPU times alone has no waits for locks.
+        None | Some(Of::Wait) if is_overview && has_off_cpu_alone(trace)? => Some(Of::OffCpu),
+        flame => flame,
+    };
+    Ok(match (flame, &args.lock) {
         (Some(weight), _) => flame::flame(trace, weight, &filter, options)?,
         _ if args.blame => plot::blame_svg(&blame::blame(trace, &filter)?, options)?,
         (None, Some(lock)) => {
@@ -61,6 +68,12 @@ fn svg(trace: &Trace, args: &args::Plot, options: &plot::Options) -> anyhow::Res
         }
         (None, None) => plot::overview_svg(&overview::overview(trace, &filter)?, options)?,
     })
+}
+
+/// Whether the trace has off-CPU times and no locks.
+fn has_off_cpu_alone(trace: &Trace) -> anyhow::Result<bool> {
+    let is_off_cpu = |(kind, _): &(EventKind, u64)| *kind == EventKind::OffCpu;
+    Ok(trace.locks()?.is_empty() && trace.events_by_kind()?.iter().any(is_off_cpu))
 }
 
 /// Draws the lock that `lock` names by address, id or name. The window is in ns since the start of the trace.

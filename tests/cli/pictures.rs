@@ -31,6 +31,18 @@ fn each_picture_has_a_file_and_a_title_of_its_own() {
 }
 
 #[test]
+fn a_trace_of_off_cpu_times_alone_is_drawn_as_stacks_with_their_wakers() {
+    let folder = Folder::new();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/traces/off_cpu.parquet");
+    for words in [&[][..], &["--flame"], &["--flame=offcpu"]] {
+        let picture = folder.klock(&[&["plot", trace, "-o", "-"], words].concat()).succeeds().to_owned();
+        for part in ["Time off the CPU by stack", "sleep_here", "hrtimer_wakeup", " µs,"] {
+            assert!(picture.contains(part), "{words:?}: {part}");
+        }
+    }
+}
+
+#[test]
 fn the_picture_goes_to_a_file_or_to_stdout() {
     let folder = Folder::new().with_trace(&one_wait());
     folder.klock(&["plot", "--lock", "#0", "-o", "a.svg"]).succeeds();

@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, StackId, Trace};
 
 use super::{
-    locktrace,
-    options::{Of, Options, Unit},
+    locktrace, offwaketime,
+    options::{Format, Of, Options, Unit},
     read::{Out, Written, open, read, read_events},
     stacks::{self, StackKey, Stacks},
 };
@@ -81,6 +81,9 @@ impl Of {
 
 /// Writes a line for each stack that has a weight.
 pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
+    if options.of == Of::OffCpu {
+        return offwaketime::write(traces, &Options { format: Format::Offwaketime2, ..options.clone() }, out);
+    }
     let (mut lines, mut trusts) = (BTreeMap::<String, i64>::new(), Vec::new());
     for input in &open(traces, &options.filter)? {
         let mut sums = Sums::default();

@@ -110,6 +110,8 @@ choices! {
         Wakes = "wakes",
         /// Abandoned waits, attempts that found a lock taken, and failed wake-ups, by their stack.
         Errors = "errors",
+        /// Time off the CPU, in whole microseconds, with the stack of the waker above.
+        OffCpu = "offcpu",
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The stacks are the same as in `klock export --format folded`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use inferno::flamegraph::{
     self,
     color::{BackgroundColor, Color},
@@ -40,7 +42,8 @@ pub fn flame(
         return Err(failed(format!("the trace has no stacks with {weight}; give another --flame")));
     }
     let mut svg = Vec::new();
-    flamegraph::from_lines(&mut look(weight, options), lines.lines(), &mut svg)
+    let lines = merge_pools(&lines);
+    flamegraph::from_lines(&mut look(weight, options), lines.iter().map(String::as_str), &mut svg)
         .map_err(|error| failed(error.to_string()))?;
     let svg = String::from_utf8(svg).map_err(|error| failed(error.to_string()))?;
     // The last rule wins, so this one follows the rules of inferno.
@@ -48,6 +51,29 @@ pub fn flame(
         Some((body, end)) => format!("{body}{}</svg>{end}", fonts()),
         None => svg,
     })
+}
+
+/// Gives threads whose names differ only in a number at the end one name: `worker-*`.
+fn merge_pools(lines: &str) -> Vec<String> {
+    let stem = |line: &'_ str| {
+        let name = line.split(';').next().unwrap_or_default();
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        (stem.len(), name.len())
+    };
+    let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for line in lines.lines() {
+        let (stem, name) = stem(line);
+        names.entry(&line[..stem]).or_default().insert(&line[..name]);
+    }
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for line in lines.lines() {
+        let Some((stack, weight)) = line.rsplit_once(' ') else { continue };
+        let (stem, name) = stem(stack);
+        let is_pool = stem > 0 && names.get(&line[..stem]).is_some_and(|names| names.len() > 1);
+        let stack = if is_pool { format!("{}*{}", &stack[..stem], &stack[name..]) } else { stack.to_owned() };
+        *sums.entry(stack).or_default() += weight.parse::<u64>().unwrap_or(0);
+    }
+    sums.into_iter().map(|(stack, weight)| format!("{stack} {weight}")).collect()
 }
 
 fn look(weight: export::Of, options: &Options) -> flamegraph::Options<'static> {
@@ -61,10 +87,16 @@ fn look(weight: export::Of, options: &Options) -> flamegraph::Options<'static> {
         export::Of::Sys => "Time in futex calls that was not sleep, by stack",
         export::Of::Wakes => "Wake calls by stack",
         export::Of::Errors => "Failed calls by stack",
+        export::Of::OffCpu => "Time off the CPU by stack, and the stack of the waker above",
     };
     let mut look = flamegraph::Options::default();
     look.title = title.to_owned();
-    look.count_name = if weight.is_count() { "calls" } else { "ns" }.to_owned();
+    look.count_name = match weight {
+        export::Of::OffCpu => "µs",
+        weight if weight.is_count() => "calls",
+        _ => "ns",
+    }
+    .to_owned();
     look.font_type = "sans-serif".to_owned();
     look.image_width = Some(options.pixels() as usize);
     // Colours depend on names alone.
@@ -84,6 +116,12 @@ mod tests {
     use crate::testing::{committed, text_of};
 
     #[test]
+    fn threads_of_a_pool_are_one_frame_and_other_threads_keep_their_names() {
+        let lines = "worker-0;a;b 2\nworker-1;a;b 3\nworker-1;a 1\nio-7;a 4\nmain 5\n";
+        assert_eq!(merge_pools(lines), ["io-7;a 4", "main 5", "worker-*;a 1", "worker-*;a;b 5"]);
+    }
+
+    #[test]
     fn the_width_of_a_flame_graph_is_the_sum_of_the_stacks_of_the_export() {
         for (name, weight) in [
             ("shop", export::Of::Hold),
@@ -91,6 +129,7 @@ mod tests {
             ("kernel", export::Of::Wait),
             ("redis", export::Of::WaitCaused),
             ("memcached", export::Of::Combined),
+            ("off_cpu", export::Of::OffCpu),
             ("threads_64", export::Of::Wait),
         ] {
             let trace = committed(name);
@@ -104,7 +143,7 @@ mod tests {
             let lines = text_of(|out| export::write(std::slice::from_ref(&trace), &request, out).map(|_| ()));
             let ns = lines.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
             let (_, rest) = picture.split_once("<title>all (").unwrap();
-            let (all, _) = rest.split_once(" ns").unwrap();
+            let (all, _) = rest.split_once(' ').unwrap();
             assert_eq!(all.replace(',', "").parse(), Ok(ns.sum::<u64>()), "{name} {weight}");
         }
     }

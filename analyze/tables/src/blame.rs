@@ -311,7 +311,7 @@ impl Table for Blame {
     }
 
     fn dispensable(&self) -> &'static [&'static str] {
-        &["shares", "longest", "max_waiters", "deepest"]
+        &["shares", "longest", "max_waiters", "deepest", "direct", "through_others"]
     }
 
     fn sorted_sum(&self) -> Option<i64> {

@@ -2,7 +2,7 @@
 //!
 //! Events and a filter enter, the expected contents of each table leave. Intervals come from the slow model of the engine. For every row
 //! the model visits all intervals, counts nanoseconds one by one, and sorts all times for a percentile. It shares only the definitions
-//! in docs/reading-a-report.md with the tables.
+//! in docs/internals/definitions.md with the tables.
 
 use std::collections::BTreeMap;
 

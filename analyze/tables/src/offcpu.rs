@@ -392,8 +392,7 @@ fn write_block(row: &Row, total_ns: i64, style: TextStyle, out: &mut (dyn Write 
     let times = units::times(row["count"]);
     let [off, blocked, runq, max] =
         ["off_cpu_ns", "blocked_ns", "runq_ns", "max_ns"].map(|column| units::duration(row[column]));
-    frame(&format!(
-        "    {off} ({percent:.1} %), {times}, at most {max}; asleep {blocked}, run queue {runq}"
-    ))?;
+    let sums = format!("{off} ({percent:.1} %), {times}, at most {max}; asleep {blocked}, run queue {runq}");
+    style.labelled("        ", &sums, out)?;
     writeln!(out)
 }
