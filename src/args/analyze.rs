@@ -7,7 +7,7 @@ use analyze::{
     tables::{
         blame::{self, By as BlameBy},
         critical,
-        diff::{self, Align, Condition, Metric},
+        diff::{self, Align, Metric},
         hist::{self, Buckets, Of},
         intervals::{self, RowKind},
         key::By,
@@ -17,7 +17,7 @@ use analyze::{
 use clap::{Args as ClapArgs, Subcommand};
 
 use super::{
-    common::{Keys, Rows, States, Table, Traces, key},
+    common::{FailIf, Keys, Rows, States, Table, Traces, key},
     duration::positive,
     whatif::WhatIf,
 };
@@ -155,9 +155,8 @@ pub(crate) struct Order {
     /// Write the cycles as a graph, in this language: dot (Graphviz).
     #[arg(long, value_name = "LANGUAGE", value_parser = order::Graph::from_str, conflicts_with = "format")]
     pub(crate) graph: Option<order::Graph>,
-    /// Exit with 6 if there is an inversion, and with 0 if there is none.
-    #[arg(long, value_name = "WHAT", value_parser = order::FailIf::from_str)]
-    pub(crate) fail_if: Option<order::FailIf>,
+    #[command(flatten)]
+    pub(crate) fail_if: FailIf,
     #[command(flatten)]
     pub(crate) traces: Traces,
     #[command(flatten)]
@@ -195,17 +194,17 @@ pub(crate) struct Hist {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&diff::columns(Metric::default()), "\
 The metric (-k) is shown, and rows are sorted by its difference. Metrics:
-wait_total, total (holds), count, cnt_lock, wait_caused, all per second;
+wait_total, total (holds), count, cnt_lock, wait_caused, all per run of a command,
+or per second if a recorded program ran on; wait_avg, avg, per acquisition;
 wait_p50, wait_p99, p50, p99 (of holds). With 3 or more traces on each side,
-whole traces are drawn many times, and the interval holds what recordings of one
-program differ by. With fewer, each trace is cut into 40 periods, which are drawn;
-what recordings differ by is then not known.
+changes have intervals by what recordings of one program differ by. Fewer cannot
+say whether a change is chance, and --fail-if then ends with 3.
 
 Examples:
   klock diff before.parquet after.parquet
   klock diff base-*.parquet -- new-*.parquet       several recordings of each
   klock diff before.parquet after.parquet --by site -k wait_p99
-  klock diff before.parquet after.parquet --fail-if 'wait_total > +20%'    exit code 6 if so
+  klock diff base-*.parquet --fail-if 'wait_total > +20%' -- new-*.parquet    exit code 6 if so
   klock diff version=1.parquet version=2.parquet   two groups of hosts of a fleet"))]
 pub(crate) struct Diff {
     /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare. Two
@@ -218,9 +217,8 @@ pub(crate) struct Diff {
     /// The key that both traces share: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<Align>)]
     pub(crate) by: Align,
-    /// Exit with 6 if all selected locks together changed like this, by more than chance: 'wait_p99 > +10%'.
-    #[arg(long, value_name = "CONDITION", value_parser = Condition::from_str)]
-    pub(crate) fail_if: Vec<Condition>,
+    #[command(flatten)]
+    pub(crate) fail_if: FailIf,
     #[command(flatten)]
     pub(crate) table: Table,
 }
@@ -259,10 +257,14 @@ Examples:
   klock report -F convoys,overtaken_max,jain,hog
   klock report --by process -k waited       threads, waits, wake-ups, and idle waits apart
   klock report --format csv > report.csv
-  klock report --by host web-*.parquet"))]
+  klock report --by host web-*.parquet
+  klock report --fail-if 'contention > 10%'                    exit code 6 if a lock is such
+  klock report --by process --fail-if 'wait_share > 20%'"))]
 pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) keys: Keys,
+    #[command(flatten)]
+    pub(crate) fail_if: FailIf,
     #[command(flatten)]
     pub(crate) traces: Traces,
     #[command(flatten)]

@@ -212,6 +212,22 @@ pub(crate) struct Loss {
     pub(crate) allow_loss: bool,
 }
 
+/// The conditions on which a script fails.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct FailIf {
+    /// Exit with 6 if this holds. In report, of a row, which is shown: 'contention > 10%'. In diff, of all selected locks together, with the
+    /// whole interval: 'wait_total > +20%'. In order: inversion.
+    #[arg(long = "fail-if", value_name = "CONDITION")]
+    pub(crate) conditions: Vec<String>,
+}
+
+impl FailIf {
+    /// Parses the conditions of one command.
+    pub(crate) fn parsed<C: FromStr>(&self) -> Result<Vec<C>, C::Err> {
+        self.conditions.iter().map(|text| text.parse()).collect()
+    }
+}
+
 /// A filter of off-CPU times.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct States {

@@ -4,7 +4,7 @@ use analyze::{
     Filter,
     tables::{
         Table as _,
-        diff::{self, Align, Change, Diff, DiffOptions, Metric, Resampling},
+        diff::{self, Align, Change, Condition, Diff, DiffOptions, Metric},
     },
 };
 use trace_format::Trace;
@@ -13,6 +13,7 @@ use super::{filters::filter, out, table, traces};
 use crate::{args, exit::Exit, output, progress::Reading};
 
 pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
+    let conditions: Vec<Condition> = args.fail_if.parsed()?;
     let metric = args.table.rows.sort.as_deref().map_or(Ok(Metric::default()), str::parse)?;
     table::check_columns(&args.table, &diff::columns(metric))?;
     let args::Table { rows, loss } = &args.table;
@@ -23,7 +24,11 @@ pub(super) fn run(args: &args::Diff) -> anyhow::Result<Exit> {
     let mut diff = if is_of_hosts(args) { of_hosts(args, &options)? } else { of_traces(args, &options)? };
     diff.retain_having(&rows.having, limit)?;
     let mut exit = table::write(&args.table, &diff, "change")?;
-    for condition in &args.fail_if {
+    if !diff.is_sure() && !conditions.is_empty() {
+        output::message(format_args!("cannot decide --fail-if: {}", diff.unsure()));
+        return Ok(Exit::NotPossible);
+    }
+    for condition in &conditions {
         if let Some(change) = condition.met(&diff) {
             let by = change.change.map_or("from nothing".to_owned(), |by| format!("by {:+.1} %", by * 100.0));
             output::message(format_args!(
@@ -64,7 +69,7 @@ fn of_hosts(args: &args::Diff, options: &DiffOptions) -> anyhow::Result<Diff> {
         "cannot select or group locks in files of hosts: their rows are sums by lock; use `klock rollup` with the same filters"
     );
     anyhow::ensure!(
-        options.metric.is_rate(),
+        options.metric.is_sum(),
         "cannot compare {} of hosts: their files have sums only; use -k wait_total, total, count, cnt_lock or wait_caused",
         options.metric
     );
@@ -88,15 +93,8 @@ fn sides(args: &args::Diff) -> anyhow::Result<(Vec<Trace>, Vec<Trace>)> {
     Ok((traces::open(base)?, traces::open(new)?))
 }
 
-/// Returns how sure a change is: its interval, and what that does not hold.
+/// Returns how sure a change is: its interval, and of what.
 fn sureness(diff: &Diff, change: &Change) -> String {
     let Some((low, high)) = change.interval else { return String::new() };
-    let limits = match diff.resampling {
-        Resampling::Recordings => "between such recordings",
-        Resampling::Hosts => "between such hosts",
-        Resampling::Periods => {
-            "within these recordings; how much others of the same program differ is not known"
-        }
-    };
-    format!(" (95 %: {:+.1} % to {:+.1} %, {limits})", low * 100.0, high * 100.0)
+    format!(" (95 %: {:+.1} % to {:+.1} %, between such {})", low * 100.0, high * 100.0, diff.units)
 }

@@ -9,6 +9,7 @@ use super::{filters::filter, out, table, traces};
 use crate::{args, exit::Exit, output, progress::Reading};
 
 pub(super) fn run(args: &args::Order) -> anyhow::Result<Exit> {
+    let conditions: Vec<FailIf> = args.fail_if.parsed()?;
     let columns = order::columns(args.by, false);
     // Orders are facts: no loss is too much for them.
     let rows = args::Table { rows: args.rows.clone(), loss: args::Loss { allow_loss: true } };
@@ -34,7 +35,7 @@ pub(super) fn run(args: &args::Order) -> anyhow::Result<Exit> {
         }
         None => table::write(&rows, &order, args.rows.sort.as_deref().unwrap_or("cycle"))?,
     };
-    Ok(args.fail_if.map_or(exit, |condition| met(condition, &order, exit)))
+    Ok(conditions.into_iter().fold(exit, |exit, condition| met(condition, &order, exit)))
 }
 
 /// Returns the exit code if there is a condition. That nothing was found is then no failure.

@@ -5,7 +5,7 @@ use std::{io::ErrorKind, path::PathBuf};
 use analyze::{
     Filter,
     error::AnalyzeError,
-    output::{Column, Format, Page, column::find},
+    output::{Column, Format, Having, Page, column::find},
     tables::{Table, blame, critical, hist, offcpu, report, timeline, why},
 };
 use trace_format::Trace;
@@ -35,7 +35,13 @@ struct Common {
 pub(super) fn report(args: &args::Report) -> anyhow::Result<Exit> {
     let by = args.keys.by.unwrap_or_default();
     let declared = report::columns(by, false);
-    let rows = &args.table.rows;
+    let (mut table, fail_if) = (args.table.clone(), &args.fail_if.conditions);
+    table.rows.having.extend(args.fail_if.parsed::<Having>()?);
+    let rows = &table.rows;
+    anyhow::ensure!(
+        fail_if.is_empty() || rows.limit != Some(0),
+        "cannot use --fail-if without rows; use -n 1 or more"
+    );
     let sort = find(&declared, rows.sort.as_deref().unwrap_or(report::SORT))?;
     anyhow::ensure!(
         sort.order.is_some(),
@@ -44,11 +50,20 @@ pub(super) fn report(args: &args::Report) -> anyhow::Result<Exit> {
     );
     let having = rows.having.iter().map(|having| having.column().to_owned());
     let columns = rows.columns.iter().cloned().chain(having).collect();
-    run(&args.traces, &args.table, &declared, report::SORT, |traces, common| {
+    let exit = run(&args.traces, &table, &declared, report::SORT, |traces, common| {
         let Common { sort, limit, filter, allow_loss } = common;
         let depth = args.keys.depth;
         let options = report::Options { by, sort, columns, limit, depth, filter, allow_loss };
         report::report(traces, &options)
+    })?;
+    Ok(match exit {
+        Exit::Done if !fail_if.is_empty() => {
+            output::message(format_args!("{} holds for a row", fail_if.join(" and ")));
+            Exit::Worse
+        }
+        // That no row is such is what was asked for.
+        Exit::Nothing if !fail_if.is_empty() => Exit::Done,
+        exit => exit,
     })
 }
 

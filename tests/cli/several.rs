@@ -67,20 +67,48 @@ fn two_traces_are_compared_and_a_failed_condition_has_its_own_exit_code() {
         };
         (0..100).flat_map(|run| one_wait().into_iter().map(shorter).map(at(run))).collect()
     };
-    let sorted = |name: &str, wait: i64| {
+    let slow = ["slow.parquet", "slow-2.parquet", "slow-3.parquet"];
+    let fast = ["fast.parquet", "fast-2.parquet", "fast-3.parquet"];
+    for (names, wait, id) in [(slow, 900_000, "a"), (fast, 300_000, "d")] {
         let mut events = many(wait);
         events.sort_by_key(|event| event.ts_ns);
-        write_trace(&folder.path(name), &"f".repeat(32), &events);
-    };
-    sorted("slow.parquet", 900_000);
-    sorted("fast.parquet", 300_000);
+        for (at, name) in names.into_iter().enumerate() {
+            write_trace(&folder.path(name), &format!("{}{at}", id.repeat(31)), &events);
+        }
+    }
     let diff =
         |args: &[&str]| folder.klock(&[&["analyze", "diff", "fast.parquet", "slow.parquet"], args].concat());
     assert!(diff(&[]).succeeds().contains("+200 %"), "{}", diff(&[]).stdout);
     assert!(diff(&["--format", "md"]).succeeds().contains("pthread\\_mutex:cache\\_lock"));
-    diff(&["--fail-if", "wait_total > +300%", "--by", "site"]).succeeds();
-    let worse = diff(&["--fail-if", "wait_total > +20%", "--format", "csv"]);
+    let few = diff(&["--fail-if", "wait_total > +20%", "--format", "csv"]);
+    assert_eq!(few.code, Some(3), "{}", few.stderr);
+    assert!(
+        few.stderr.contains("1 and 1 recordings cannot tell") && few.stdout.starts_with("metric,base,new,")
+    );
+    let three = |args: &[&str]| {
+        let (base, new) = ([&["diff"][..], &fast].concat(), [&["--"][..], &slow].concat());
+        folder.klock(&[&base, args, &new].concat())
+    };
+    three(&["--fail-if", "wait_total > +300%", "--by", "site"]).succeeds();
+    let worse = three(&["--fail-if", "wait_total > +20%", "--format", "csv"]);
     assert_eq!(worse.code, Some(6), "{}", worse.stderr);
     assert!(worse.stderr.contains("wait_total > +20% holds") && worse.stdout.starts_with("metric,base,new,"));
     assert_eq!(diff(&["--fail-if", "wait_total > 5ms"]).code, Some(2));
+}
+
+#[test]
+fn a_report_fails_if_a_row_satisfies_a_condition_and_shows_that_row() {
+    let folder = Folder::new().with_trace(&one_wait());
+    let report = |condition: &str| folder.klock(&["report", "--fail-if", condition, "-F", "name,contention"]);
+    let worse = report("contention > 10%");
+    assert_eq!(worse.code, Some(6), "{}", worse.stderr);
+    assert!(
+        worse.stderr.contains("contention > 10% holds") && worse.stdout.contains("cache_lock"),
+        "{}",
+        worse.stdout
+    );
+    assert_eq!(report("contention > 99%").code, Some(0));
+    assert_eq!(report("contention > 5ms").code, Some(2));
+    let shares = folder.klock(&["report", "--by", "process", "--fail-if", "wait_share > 99%"]);
+    assert_eq!(shares.code, Some(0), "{}", shares.stderr);
 }

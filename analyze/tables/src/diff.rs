@@ -2,12 +2,11 @@
 //! chance.
 //!
 //! Addresses and ids differ from run to run, so locks are matched by what lasts: name, site of initialisation, site of acquisition.
-//! Sums are compared as rates, per second of the recording, because recordings differ in length.
+//! Sums are compared per run of a command, because a run that does the same work more slowly has other rates; programs that run on are compared
+//! per second.
 //!
-//! Resampling tells change from chance. With at least [`ENOUGH`] recordings per side, whole recordings are drawn, with repetition, so that
-//! the interval holds what recordings of the same program differ by. With fewer, each recording is cut into equal periods, which are drawn: the
-//! interval then holds only chance within a recording, and the output reports it. The draws are the same each time. The holds and waits are those of
-//! a report. Memory grows with the keys times the periods. Of a fleet, hosts are drawn: within a host everything depends on everything else.
+//! Only several recordings show what recordings of one program differ by. With at least [`ENOUGH`] per side, Welch's test tells change from
+//! chance. The intervals of all rows together miss a change with 5 % (Bonferroni). Of a fleet, hosts are the recordings.
 
 use std::{
     borrow::Borrow,
@@ -29,39 +28,35 @@ use output::{
     write_rows,
 };
 
-mod draws;
 mod hosts;
 mod measure;
 mod options;
-mod periods;
+mod recordings;
 mod side;
 #[cfg(test)]
 mod tests;
 mod text;
+mod welch;
 
-pub use draws::{DRAWS, ENOUGH, PERIODS, Resampling};
 pub use hosts::is_of_hosts;
 pub use measure::Change;
-pub use options::{Align, Condition, DiffOptions, Metric};
+pub use options::{Align, Condition, DiffOptions, Metric, Per, Units};
 pub use side::{goes_by_itself, label};
+pub use welch::ENOUGH;
 
-use draws::Draws;
-use periods::Periods;
+use recordings::Recordings;
 use side::{Side, is_gone};
+use welch::LEVEL;
 
 impl Condition {
-    /// Returns the change if it is beyond the limit and more than chance. A change from nothing is beyond every limit.
+    /// Returns the change if its whole interval is beyond the limit. A change from nothing in any recording is beyond every limit.
     pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
         let change = diff.all.change(self.metric);
-        // A metric that was not measured is not 0.
-        let was_nothing = change.base == Some(0.0) || diff.all.change(Metric::Count).base == Some(0.0);
-        let has_come = was_nothing && change.new.unwrap_or(0.0) > 0.0;
-        let beyond = |by: f64| if self.above { by > self.limit } else { by < self.limit };
-        let is_met = match change.change {
-            Some(by) => beyond(by) && change.is_certain(),
-            None => has_come && self.above,
-        };
-        is_met.then_some(change)
+        let is_beyond = change.interval.is_some_and(|(low, high)| match self.above {
+            true => low > self.limit,
+            false => high < self.limit,
+        });
+        (is_beyond || change.appeared && self.above).then_some(change)
     }
 }
 
@@ -74,8 +69,10 @@ pub struct Diff {
     pub metric: Metric,
     /// The number of recordings, or hosts, of each side.
     pub recordings: [usize; 2],
-    /// The units that were drawn for the intervals.
-    pub resampling: Resampling,
+    /// What the sides have.
+    pub units: Units,
+    /// What sums are divided by.
+    pub per: Per,
     /// All locks together.
     pub all: DiffRow,
     /// The keys, the one with the greatest difference first.
@@ -154,15 +151,16 @@ pub fn columns(metric: Metric) -> Vec<Column<ChangeRow>> {
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in both.
 pub fn diff(base: &[Trace], new: &[Trace], options: &DiffOptions) -> Result<Diff, AnalyzeError> {
-    let (before, after) = match (Side::of(base, options), Side::of(new, options)) {
+    let per = Per::of(base.iter().chain(new));
+    let (before, after) = match (Side::of(base, per, options), Side::of(new, per, options)) {
         // A lock or task that only one side has is new or gone.
-        (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base), after),
-        (Ok(before), Err(error)) if is_gone(&error) => (before, Side::empty(new)),
+        (Err(error), Ok(after)) if is_gone(&error) => (Side::empty(base, per), after),
+        (Ok(before), Err(error)) if is_gone(&error) => (before, Side::empty(new, per)),
         // An error of the other side weighs more than a filter that finds nothing in this one.
         (Err(error), Err(other)) if is_gone(&error) && !is_gone(&other) => return Err(other),
         (before, after) => (before?, after?),
     };
-    Ok(compare(before, after, Resampling::of(base.len(), new.len()), options))
+    Ok(compare([before, after], (Units::Recordings, per), options))
 }
 
 /// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.
@@ -171,18 +169,18 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &DiffOptions) -> Result<Diff
 ///
 /// A file cannot be read, is not such a file, or has fewer than [`ENOUGH`] hosts.
 pub fn diff_hosts(base: &Path, new: &Path, options: &DiffOptions) -> Result<Diff, AnalyzeError> {
-    Ok(compare(hosts::read(base)?, hosts::read(new)?, Resampling::Hosts, options))
+    Ok(compare([hosts::read(base)?, hosts::read(new)?], (Units::Hosts, Per::Second), options))
 }
 
-fn compare(before: Side, after: Side, resampling: Resampling, options: &DiffOptions) -> Diff {
-    let recordings = [&before, &after].map(|side| side.spans.all_ns.len());
-    let none = Periods::default();
+fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &DiffOptions) -> Diff {
+    let recordings = [&before, &after].map(|side| side.lengths.all.len());
+    let none = Recordings::default();
     let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
     names.sort_unstable();
     names.dedup();
     let difference = |name: &String| {
         let value = |side: &Side| {
-            side.keys.get(name).map_or(0.0, |periods| measure::rate(options.metric, periods, &side.spans))
+            side.keys.get(name).map_or(0.0, |key| measure::value(options.metric, (key, &side.lengths)))
         };
         let (was, is) = (value(&before), value(&after));
         // Positive numbers are in the order of their bits. Of equal differences, such as none, that of the greater values comes first.
@@ -191,22 +189,21 @@ fn compare(before: Side, after: Side, resampling: Resampling, options: &DiffOpti
     names.sort_by_cached_key(|name| (Reverse(difference(name)), *name));
     let rows_total = names.len();
     names.truncate(options.limit.unwrap_or(usize::MAX));
-    let draws = Draws::new(resampling, recordings);
-    let row = |name: &str, was: &Periods, is: &Periods| {
-        let change = |metric: &Metric| Change::of(*metric, (was, &before.spans), (is, &after.spans), &draws);
+    let row = |name: &str, was: &Recordings, is: &Recordings, level: f64| {
+        let sides = [(was, &before.lengths), (is, &after.lengths)];
         let cut_by_loss = was.cut_by_loss + is.cut_by_loss;
-        DiffRow { name: name.to_owned(), changes: Metric::ALL.iter().map(change).collect(), cut_by_loss }
+        let changes = Metric::ALL.iter().map(|metric| Change::of(*metric, sides, level)).collect();
+        DiffRow { name: name.to_owned(), changes, cut_by_loss }
     };
     let of_both = |name: &String| {
         let [was, is] = [&before, &after].map(|side| side.keys.get(name).unwrap_or(&none));
-        row(name, was, is)
+        row(name, was, is, LEVEL / rows_total as f64)
     };
-    // Each row takes thousands of draws.
     let rows = on_all_processors(&names, |name| of_both(name));
-    let all = row("all", &before.all(), &after.all());
+    let all = row("all", &before.all(), &after.all(), LEVEL);
     let (by, metric) = (options.by, options.metric);
     let (base, new) = (before.trust, after.trust);
-    Diff { by, metric, recordings, resampling, all, rows, rows_total, base, new }
+    Diff { by, metric, recordings, units, per, all, rows, rows_total, base, new }
 }
 
 impl Table for Diff {

@@ -17,11 +17,7 @@ use parquet::{
     file::reader::{FileReader as _, SerializedFileReader},
 };
 
-use super::{
-    draws::{ENOUGH, PERIODS},
-    periods::Cell,
-    side::Side,
-};
+use super::{options::Per, recordings::Cell, side::Side, welch::ENOUGH};
 use crate::report::HoldSums;
 use intervals::input::names::printable;
 use output::error::AnalyzeError;
@@ -62,7 +58,7 @@ struct Hosts {
     /// Labels and their values.
     cohorts: BTreeSet<(String, String)>,
     index: BTreeMap<String, usize>,
-    /// By lock; each host is a recording with one period.
+    /// By lock; each host is a recording.
     side: Side,
 }
 
@@ -75,7 +71,7 @@ impl Hosts {
         let (count, contended) = (numbers("acquisitions")?, numbers("cnt_lock")?);
         let (wait, hold) = (numbers("wait_total_ns")?, numbers("total_ns")?);
         let (caused, recorded) = (numbers("wait_caused_ns")?, numbers("recorded_ns")?);
-        let Side { keys, spans, .. } = &mut self.side;
+        let Side { keys, lengths, .. } = &mut self.side;
         for row in 0..batch.num_rows() {
             let part =
                 |text: &StringArray| text.is_valid(row).then(|| printable(text.value(row)).into_owned());
@@ -83,8 +79,8 @@ impl Hosts {
             let next = self.index.len();
             let host = *self.index.entry(part(host).ok_or("a row has no host")?).or_insert(next);
             if host == next {
-                spans.all_ns.push(recorded[row].unwrap_or(0).max(1));
-                spans.with_holds_ns.push(0);
+                lengths.all.push(Per::Second.divisor(recorded[row].unwrap_or(0)));
+                lengths.with_holds.push(0.0);
             }
             // A host on which nothing was recorded of any lock has a row without one.
             let Some(align) = part(align) else { continue };
@@ -97,12 +93,12 @@ impl Hosts {
                 wait_caused_ns: of(&caused),
                 ..HoldSums::default()
             };
-            let periods = keys.entry(align.clone()).or_default();
+            let sums_of_hosts = keys.entry(align.clone()).or_default();
             if hold[row].is_some() {
-                periods.measured = true;
-                spans.with_holds_ns[host] = spans.all_ns[host];
+                sums_of_hosts.measured = true;
+                lengths.with_holds[host] = lengths.all[host];
             }
-            if periods.cells.insert(host * PERIODS, Cell { sums, ..Cell::default() }).is_some() {
+            if sums_of_hosts.cells.insert(host, Cell { sums, ..Cell::default() }).is_some() {
                 return Err(format!("a host has two rows for {align}"));
             }
         }
@@ -159,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        diff::{Change, Diff, DiffOptions, Metric, Resampling, diff_hosts},
+        diff::{Change, Diff, DiffOptions, Metric, Units, diff_hosts},
         testing::written,
     };
     use output::Format::Text;
@@ -217,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_a_lock_is_its_sum_over_the_time_of_all_hosts_and_hosts_are_drawn() {
+    fn the_rate_of_a_lock_is_its_sum_over_the_time_of_all_hosts_and_hosts_are_what_differs() {
         let (of_base, of_new) = (hosts("1", 1, 20), hosts("2", 3, 30));
         let (_base, base) = file(&of_base);
         let (_new, new) = file(&of_new);
         let diff = diff_hosts(&base, &new, &DiffOptions::default()).unwrap();
-        assert_eq!((diff.recordings, diff.resampling), ([20, 30], Resampling::Hosts));
+        assert_eq!((diff.recordings, diff.units), ([20, 30], Units::Hosts));
         assert_eq!(diff.rows[0].name, "hot");
         for (rows, lock, of_side) in [
             (&of_base, "hot", (|change| change.base) as fn(Change) -> Option<f64>),
@@ -242,10 +238,7 @@ mod tests {
         assert_eq!(change(&diff, "hot", Metric::Count).base, Some(5.0));
         assert_eq!(change(&diff, "hot", Metric::WaitP99).base, None);
         let text = written(&diff, Text, None);
-        assert!(
-            text.contains("of 20 and 30 hosts; from and to hold 95 % of what such hosts differ by"),
-            "{text}"
-        );
+        assert!(text.contains("wait_total per second of 20 and 30 hosts; with 95 % all changes"), "{text}");
     }
 
     #[test]

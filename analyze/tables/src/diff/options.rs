@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use intervals::{input::filter::Filter, input::names::printable};
 use output::{choices, error::AnalyzeError};
+use trace_format::{Trace, run_info::COMMAND_ENDED};
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
@@ -40,19 +41,45 @@ choices! {
 }
 
 choices! {
+    /// What sums are divided by.
+    Per, "unit" {
+        /// The number of recordings: each is a whole run of a command.
+        #[default]
+        Run = "run",
+        /// The seconds of all recordings, because programs ran on.
+        Second = "second",
+    }
+}
+
+choices! {
+    /// The recordings that are compared.
+    Units, "units" {
+        /// Recordings of a program.
+        #[default]
+        Recordings = "recordings",
+        /// Hosts of a fleet.
+        Hosts = "hosts",
+    }
+}
+
+choices! {
     /// The metric that is compared.
     Metric, "metric" {
-        /// Waiting, in ns per second.
+        /// Waiting, in ns per run.
         #[default]
         WaitTotal = "wait_total",
-        /// Holding, in ns per second.
+        /// Holding, in ns per run.
         Total = "total",
-        /// Acquisitions per second.
+        /// Acquisitions per run.
         Count = "count",
-        /// Contended acquisitions per second.
+        /// Contended acquisitions per run.
         CntLock = "cnt_lock",
-        /// Time that others waited for its holds, in ns per second.
+        /// Time that others waited for its holds, in ns per run.
         WaitCaused = "wait_caused",
+        /// Waiting per acquisition, in ns.
+        WaitAvg = "wait_avg",
+        /// Holding per acquisition, in ns.
+        Avg = "avg",
         /// Median of the waits, in ns.
         WaitP50 = "wait_p50",
         /// 99 % of the waits are no longer, in ns.
@@ -64,10 +91,31 @@ choices! {
     }
 }
 
+impl Per {
+    /// Returns the unit in which sums of all these recordings can be compared: only whole runs are alike.
+    pub(super) fn of<'t>(mut traces: impl Iterator<Item = &'t Trace>) -> Self {
+        let is_run = |trace: &Trace| trace.info().stop_reason == COMMAND_ENDED;
+        if traces.all(is_run) { Self::Run } else { Self::Second }
+    }
+
+    /// Returns what sums of a recording of this length are divided by.
+    pub(super) fn divisor(self, span_ns: i64) -> f64 {
+        match self {
+            Self::Run => 1.0,
+            Self::Second => span_ns.max(1) as f64 / 1e9,
+        }
+    }
+}
+
 impl Metric {
-    /// Returns whether it is per second.
-    pub const fn is_rate(self) -> bool {
-        !matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
+    /// Returns whether it is a sum, per run or second.
+    pub const fn is_sum(self) -> bool {
+        matches!(self, Self::WaitTotal | Self::Total | Self::Count | Self::CntLock | Self::WaitCaused)
+    }
+
+    /// Returns whether it is a quantile, of which buckets of times decide.
+    pub(super) const fn is_quantile(self) -> bool {
+        matches!(self, Self::WaitP50 | Self::WaitP99 | Self::P50 | Self::P99)
     }
 
     /// Returns whether its values are times, not numbers of things.
@@ -75,9 +123,9 @@ impl Metric {
         !matches!(self, Self::Count | Self::CntLock)
     }
 
-    /// Returns whether it is a sum of what is known only where holds were recorded.
+    /// Returns whether it is known only where holds were recorded.
     pub(super) const fn is_of_holds(self) -> bool {
-        matches!(self, Self::Total | Self::WaitCaused)
+        matches!(self, Self::Total | Self::WaitCaused | Self::Avg)
     }
 }
 

@@ -1,12 +1,12 @@
-//! One of the two sides: the intervals of its recordings, added up by key and period.
+//! One of the two sides: the intervals of its recordings, added up by key and recording.
 
 use std::collections::BTreeMap;
 
 use trace_format::{LockId, Trace};
 
 use super::{
-    options::{Align, DiffOptions},
-    periods::{Cut, Periods, Spans},
+    options::{Align, DiffOptions, Per},
+    recordings::{Lengths, Recordings},
 };
 use crate::{
     cells::Cells,
@@ -23,31 +23,34 @@ use output::error::AnalyzeError;
 /// The sums of one side.
 #[derive(Default)]
 pub(super) struct Side {
-    pub(super) keys: BTreeMap<String, Periods>,
-    pub(super) spans: Spans,
+    pub(super) keys: BTreeMap<String, Recordings>,
+    pub(super) lengths: Lengths,
     pub(super) trust: Trust,
 }
 
 impl Side {
     /// A side in which a filter finds nothing.
-    pub(super) fn empty(traces: &[Trace]) -> Self {
-        Self::merged(traces.iter().map(Self::empty_recording))
+    pub(super) fn empty(traces: &[Trace], per: Per) -> Self {
+        Self::merged(traces.iter().map(|trace| Self::empty_recording(trace, per)))
     }
 
-    fn empty_recording(trace: &Trace) -> Self {
+    fn empty_recording(trace: &Trace, per: Per) -> Self {
         let trust = Trust { recorded: trace.event_count(), ..Trust::default() };
-        let all_ns = vec![trace.info().span_ns().max(1)];
-        Self { spans: Spans { all_ns, ..Spans::default() }, trust, ..Self::default() }
+        Self::of_one(BTreeMap::new(), per.divisor(trace.info().span_ns()), trust)
+    }
+
+    fn of_one(keys: BTreeMap<String, Recordings>, length: f64, trust: Trust) -> Self {
+        Self { keys, lengths: Lengths { all: vec![length], ..Lengths::default() }, trust }
     }
 
     /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without locks, if there is another.
-    pub(super) fn of(traces: &[Trace], options: &DiffOptions) -> Result<Self, AnalyzeError> {
+    pub(super) fn of(traces: &[Trace], per: Per, options: &DiffOptions) -> Result<Self, AnalyzeError> {
         let (mut recordings, mut gone) = (Vec::new(), Vec::new());
         for trace in traces {
-            recordings.push(match Self::of_recording(trace, options) {
+            recordings.push(match Self::of_recording(trace, per, options) {
                 Err(error) if is_gone(&error) => {
                     gone.push(error);
-                    Self::empty_recording(trace)
+                    Self::empty_recording(trace, per)
                 }
                 recording => recording?,
             });
@@ -58,46 +61,58 @@ impl Side {
         }
     }
 
-    fn of_recording(trace: &Trace, options: &DiffOptions) -> Result<Self, AnalyzeError> {
+    fn of_recording(trace: &Trace, per: Per, options: &DiffOptions) -> Result<Self, AnalyzeError> {
         let (by, frames) = (options.by, if options.by == Align::Stack { usize::MAX } else { 0 });
         let inputs = [Input::open(trace, frames, &options.filter)?];
         let [input] = &inputs;
-        let cut = Cut::of(input)?;
-        let mut keys: BTreeMap<String, Periods> = BTreeMap::new();
+        let length = per.divisor(selected_ns(input)?);
+        let mut keys: BTreeMap<String, Recordings> = BTreeMap::new();
         let sink = |_| {
             let ids = if by == Align::Comm { Ids::Task } else { Ids::LockAndStack };
             let keys = Cells::new(ids, &input.names);
-            RecordingSums { input, by, cut, keys, trust: TrustCounter::default() }
+            RecordingSums { input, by, keys, trust: TrustCounter::default() }
         };
         let trust = Input::read_all(&inputs, (readers(), options.allow_loss), sink, |_, sums| {
-            for (key, periods) in sums.keys.into_values() {
-                keys.entry(label(by, key.lock(), key, &input.names)).or_default().merge(periods);
+            for (key, sums) in sums.keys.into_values() {
+                keys.entry(label(by, key.lock(), key, &input.names)).or_default().merge(sums);
             }
             sums.trust
         })?;
-        Ok(Self { keys, spans: Spans { all_ns: vec![cut.span_ns], ..Spans::default() }, trust })
+        Ok(Self::of_one(keys, length, trust))
     }
 
     /// Merges sides of one recording each.
     fn merged(recordings: impl IntoIterator<Item = Self>) -> Self {
         let (mut side, mut trusts) = (Self::default(), Vec::new());
-        for (index, Self { keys, spans, trust }) in recordings.into_iter().enumerate() {
-            for (name, periods) in keys {
-                side.keys.entry(name).or_default().add_recording(index, periods);
+        for (index, Self { keys, lengths, trust }) in recordings.into_iter().enumerate() {
+            for (name, sums) in keys {
+                side.keys.entry(name).or_default().add_recording(index, sums);
             }
-            side.spans.all_ns.extend(spans.all_ns);
+            side.lengths.all.extend(lengths.all);
             trusts.push(trust);
         }
-        side.spans.with_holds_ns.clone_from(&side.spans.all_ns);
+        side.lengths.with_holds.clone_from(&side.lengths.all);
         Self { trust: Trust::merged(trusts), ..side }
     }
 
     /// Returns the sums of all keys together.
-    pub(super) fn all(&self) -> Periods {
-        let mut all = Periods::default();
-        self.keys.values().for_each(|periods| all.merge(periods.clone()));
+    pub(super) fn all(&self) -> Recordings {
+        let mut all = Recordings::default();
+        self.keys.values().for_each(|sums| all.merge(sums.clone()));
         all
     }
+}
+
+/// Returns the length of the selected part of the program's time, at least 1.
+fn selected_ns(input: &Input<'_>) -> Result<i64, AnalyzeError> {
+    let selection = &input.selection;
+    let (first_ns, last_ns) = match input.trace.info().program_ns() {
+        (_, 0) => (selection.start_ns, input.last_event_ns()?),
+        program_ns => program_ns,
+    };
+    let from_ns = selection.window.from_ns.unwrap_or(first_ns).max(first_ns);
+    let to_ns = selection.window.to_ns.unwrap_or(last_ns).min(last_ns);
+    Ok(to_ns.saturating_sub(from_ns).max(1))
 }
 
 /// Whether a filter found nothing in a trace that has events.
@@ -150,18 +165,17 @@ fn lasting(point: &Point) -> Option<String> {
     })
 }
 
-/// Adds the intervals of a recording to the periods of their keys.
+/// Adds the intervals of a recording to the sums of their keys.
 struct RecordingSums<'a> {
     input: &'a Input<'a>,
     by: Align,
-    cut: Cut,
-    keys: Cells<Periods>,
+    keys: Cells<Recordings>,
     trust: TrustCounter,
 }
 
 impl RecordingSums<'_> {
-    /// Returns the periods of the key of an interval.
-    fn periods(&mut self, subject: Subject) -> &mut Periods {
+    /// Returns the sums of the key of an interval.
+    fn sums(&mut self, subject: Subject) -> &mut Recordings {
         let (by, names) = (self.by, &self.input.names);
         self.keys.of(subject, |subject| match by {
             // A lock without a name and a site of initialisation goes by its site of acquisition.
@@ -196,12 +210,11 @@ impl RecordingSums<'_> {
             return;
         }
         self.trust.hold(hold);
-        let period = self.cut.period(hold.end_ns);
-        let periods = self.periods(hold.into());
+        let sums = self.sums(hold.into());
         if hold.is_credited() {
-            periods.hold(period, hold);
+            sums.hold(hold);
         } else if hold.state == HoldState::CutByLoss {
-            periods.cut_by_loss += 1;
+            sums.cut_by_loss += 1;
         }
     }
 
@@ -209,7 +222,7 @@ impl RecordingSums<'_> {
         if self.input.selection.selects_wait(wait) {
             self.trust.wait(wait);
             if wait.outcome == Outcome::CutByLoss {
-                self.periods(wait.into()).cut_by_loss += 1;
+                self.sums(wait.into()).cut_by_loss += 1;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Change, DRAWS, Diff, DiffRow, ENOUGH, PERIODS, Resampling};
+use super::{Change, Diff, DiffRow, ENOUGH, Units};
 use intervals::input::trust::{About, Trust};
 use output::{
     layout::{self, Name, Notes, TextStyle},
@@ -12,10 +12,23 @@ use output::{
 impl Diff {
     /// Returns the trust blocks and the names of their sides. Files of hosts have none: traces that lost too much are not in them.
     pub(super) fn trusts(&self) -> Vec<(&'static str, &Trust)> {
-        match self.resampling {
-            Resampling::Hosts => Vec::new(),
-            Resampling::Periods | Resampling::Recordings => vec![("base", &self.base), ("new", &self.new)],
+        match self.units {
+            Units::Hosts => Vec::new(),
+            Units::Recordings => vec![("base", &self.base), ("new", &self.new)],
         }
+    }
+
+    /// Returns whether there are enough recordings to tell change from chance.
+    pub fn is_sure(&self) -> bool {
+        self.recordings.iter().all(|count| *count >= ENOUGH)
+    }
+
+    /// Returns the sentence on what too few recordings cannot say, and on what to do.
+    pub fn unsure(&self) -> String {
+        let [base, new] = self.recordings;
+        format!(
+            "{base} and {new} recordings cannot tell change from chance; record {ENOUGH} of each: klock diff base-*.parquet -- new-*.parquet"
+        )
     }
 
     /// Writes the table and both trust blocks.
@@ -29,17 +42,14 @@ impl Diff {
             writeln!(out, "nothing to show: no lock was acquired in what was selected\n")?;
             return self.write_trusts(style, out);
         }
-        let per = if self.metric.is_rate() { " per second" } else { "" };
-        let ([base, new], drawn) = (self.recordings, self.resampling);
-        let what = match drawn {
-            Resampling::Periods => {
-                format!(
-                    "; 95 % of {DRAWS} draws of {PERIODS} periods lie between from and to, ~ may be chance"
-                )
-            }
-            Resampling::Recordings | Resampling::Hosts => format!(
-                " of {base} and {new} {drawn}; from and to hold 95 % of what such {drawn} differ by, ~ may be chance"
-            ),
+        let per = if self.metric.is_sum() { format!(" per {}", self.per) } else { String::new() };
+        let ([base, new], units) = (self.recordings, self.units);
+        let what = if self.is_sure() {
+            format!(
+                " of {base} and {new} {units}; with 95 % all changes lie between from and to, ~ may be chance"
+            )
+        } else {
+            format!("; {}", self.unsure())
         };
         style.wrapped(&format!("{}{per}{what}", self.metric), out)?;
         writeln!(out)?;
@@ -62,30 +72,17 @@ impl Diff {
         if style.notes == Notes::None {
             return Ok(());
         }
-        match (self.resampling, self.recordings) {
-            (Resampling::Recordings, _) => {}
-            (Resampling::Hosts, _) => style.wrapped(
+        if self.units == Units::Hosts {
+            style.wrapped(
                 "traces that lost too many events are in neither file; fleet.py ROLLUPS left_out lists them",
                 out,
-            )?,
-            (Resampling::Periods, [1, 1]) => style.wrapped(&uncertainty("one recording of each"), out)?,
-            (Resampling::Periods, [base, new]) => {
-                style.wrapped(&uncertainty(&format!("{base} and {new} recordings")), out)?;
-            }
+            )?;
         }
         self.trusts().into_iter().try_for_each(|(which, trust)| {
             write!(out, "{which}: ")?;
             trust.write_about(About::Diff, style, out)
         })
     }
-}
-
-/// Returns the sentence on what few recordings cannot show.
-fn uncertainty(few: &str) -> String {
-    format!(
-        "{few}: how much recordings of the same program differ is not known, and not in from and to; compare {ENOUGH} or more of each: klock \
-         analyze diff base-*.parquet -- new-*.parquet"
-    )
 }
 
 fn cells(change: &Change) -> Vec<String> {
