@@ -196,7 +196,10 @@ impl<'a> Gathered<'a> {
         judged.sort_by_key(|(rank, _)| *rank);
         let locks: Vec<JudgedLock> = judged.into_iter().map(|(_, lock)| lock).collect();
         let mut ledger = None;
-        if options.filter == Filter::default() && locks.iter().all(|lock| lock.quiet().is_some()) {
+        // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded.
+        if options.filter == Filter::default()
+            && locks.iter().all(|lock| lock.quiet().is_some() || lock.kernel)
+        {
             for input in inputs {
                 ledger.get_or_insert_with(Ledger::default).merge(Ledger::of(input)?);
             }
@@ -264,6 +267,13 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
     format!("not seen: whether a lock is the cause; {lived}; {}", next.join(", "))
 }
 
+/// A part of the text.
+enum Part<'a> {
+    Lock(&'a JudgedLock),
+    /// Whether locks are the cause.
+    Line(String),
+}
+
 /// Declares the columns of formats that have rows; rows of several traces have their trace.
 pub fn columns(several: bool) -> Vec<Column<VerdictRow>> {
     type Of = Column<VerdictRow>;
@@ -328,6 +338,9 @@ impl Table for Why {
 
     fn nothing(&self) -> Option<String> {
         let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
+            (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
+                format!("no locks were recorded; {}", not_the_cause(ledger, self.has_off_cpu))
+            }
             (false, ..) => "no locks were recorded; `klock record --off-cpu --locks pthread` records both, `klock offcpu` shows where tasks were \
                             off-CPU"
                 .to_owned(),
@@ -349,20 +362,26 @@ impl Table for Why {
         if !page.columns.is_empty() {
             return table::write_table(self, columns, page, out);
         }
-        for (lock, number) in self.locks.iter().zip(0..) {
+        let all_are_quiet = self.locks.iter().all(|lock| lock.quiet().is_some());
+        let mut parts: Vec<Part<'_>> = self.locks.iter().map(Part::Lock).collect();
+        let not_the_cause = |ledger| not_the_cause(ledger, self.has_off_cpu);
+        match &self.ledger {
+            _ if parts.is_empty() => (),
+            Some(ledger) if all_are_quiet => parts.push(Part::Line(not_the_cause(ledger))),
+            Some(ledger) if !ledger.unrecorded().is_empty() => parts.insert(0, Part::Line(not_the_cause(ledger))),
+            None if all_are_quiet => parts.push(Part::Line(
+                "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
+            )),
+            _ => (),
+        }
+        for (part, number) in parts.into_iter().zip(0..) {
             if number > 0 {
                 writeln!(out)?;
             }
-            lock.write(page.style, out)?;
-        }
-        if !self.locks.is_empty() && self.locks.iter().all(|lock| lock.quiet().is_some()) {
-            let line = match &self.ledger {
-                Some(ledger) => not_the_cause(ledger, self.has_off_cpu),
-                None => "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest"
-                    .to_owned(),
-            };
-            writeln!(out)?;
-            page.style.wrapped_in(Paint::Plain, &format!("-> {line}"), out)?;
+            match part {
+                Part::Lock(lock) => lock.write(page.style, out)?,
+                Part::Line(line) => page.style.wrapped_in(Paint::Plain, &format!("-> {line}"), out)?,
+            }
         }
         layout::more(self.hidden_rows(), "lock", "", page.style, out)
     }

@@ -25,6 +25,9 @@ pub struct JudgedLock {
     /// The trace, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// Whether it is a lock of the kernel.
+    #[serde(skip)]
+    pub(super) kernel: bool,
     /// The time in which tasks polled for it with failed tries.
     pub polled_ns: i64,
     /// The number of tasks that waited for it.
@@ -79,6 +82,7 @@ impl UsedLock {
             lock_id: self.lock.0,
             name: input.names.lock_label(self.lock),
             trace,
+            kernel: input.names.is_kernel(self.lock),
             polled_ns: facts.polled_ns,
             waiters: waiters.len(),
             most,

@@ -316,6 +316,28 @@ fn text_names_the_system_call_in_which_the_holder_slept() {
 }
 
 #[test]
+fn sleep_for_locks_that_are_not_recorded_is_said_before_locks_of_the_kernel_and_without_any_lock() {
+    let off_cpu = "source off_cpu covers=all\ntask A start=0\n1 A offcpu wait=1 blocked=1 state=interruptible syscall=read\n900 A offcpu wait=800 blocked=800 state=interruptible syscall=flock\n\
+                   1_000 A init m";
+    let kernel = "lock m rwsem name=mmap_lock\n950 A acquire m wait=40\n";
+    let user = "lock m pthread_mutex name=hot\n950 A acquire m wait=40\n";
+    let text = |locks: &str| {
+        let test = testing::trace(&off_cpu.replacen("1_000 A", &format!("{locks}1_000 A"), 1));
+        written(&why(&[test.trace], &WhyOptions::default()).unwrap(), Text, None)
+    };
+    let (of_kernel, of_user) = (text(kernel), text(user));
+    assert!(of_kernel.starts_with("-> not seen: whether a lock is the cause"), "{of_kernel}");
+    assert!(of_kernel.contains("80 % in flock") && of_kernel.contains("mmap_lock"), "{of_kernel}");
+    assert!(!of_user.contains("not seen: whether"), "{of_user}");
+    let test = testing::trace(&off_cpu.replace("\n1_000 A init m", ""));
+    let nothing = written(&why(&[test.trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(
+        nothing.contains("no locks were recorded; not seen") && nothing.contains("in flock"),
+        "{nothing}"
+    );
+}
+
+#[test]
 fn a_lock_of_the_programs_own_has_no_holders_to_record() {
     let text = "lock c condvar name=monitor\n\
                 100 B wait c p.c:1:park<take_gil<run\n900 B acquire c p.c:1:park<take_gil<run wait=800\n1_000 B wake c";
