@@ -256,8 +256,8 @@ pub(crate) struct Man {
 }
 
 #[cfg(test)]
-#[path = "../tests/support/commands.rs"]
-mod commands;
+#[path = "../tests/support/shown_commands.rs"]
+mod shown_commands;
 
 #[cfg(test)]
 mod tests {
@@ -289,15 +289,15 @@ mod tests {
     fn every_command_that_documentation_and_messages_show_is_valid() {
         let read = |path: &Path| fs::read_to_string(path).unwrap();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut shown = commands::in_markdown(&read(&root.join("README.md")));
-        shown.extend(files("docs", ".md").iter().flat_map(|path| commands::in_markdown(&read(path))));
+        let mut shown = shown_commands::in_markdown(&read(&root.join("README.md")));
+        shown.extend(files("docs", ".md").iter().flat_map(|path| shown_commands::in_markdown(&read(path))));
         for folder in ["src", "analyze", "record/src"] {
-            shown.extend(files(folder, ".rs").iter().flat_map(|path| commands::in_quotes(&read(path))));
+            shown.extend(files(folder, ".rs").iter().flat_map(|path| shown_commands::in_quotes(&read(path))));
         }
         assert!(shown.len() > 100, "{shown:?}");
         let mut invalid = Vec::new();
         for command in &shown {
-            let words = commands::words(command.split(['|', '>']).next().unwrap());
+            let words = shown_commands::words(command.split(['|', '>']).next().unwrap());
             if let [_, name] = words.as_slice() {
                 // A sentence may name a command without what it needs.
                 if name != "analyze"

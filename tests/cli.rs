@@ -6,8 +6,6 @@
 mod bad_input;
 #[path = "cli/chains.rs"]
 mod chains;
-#[path = "support/commands.rs"]
-mod commands;
 #[path = "support/mod.rs"]
 mod common;
 #[path = "cli/critical.rs"]
@@ -30,6 +28,8 @@ mod recovery;
 mod reports;
 #[path = "cli/several.rs"]
 mod several;
+#[path = "support/shown_commands.rs"]
+mod shown_commands;
 #[path = "cli/support.rs"]
 mod support;
 #[path = "cli/whatif.rs"]

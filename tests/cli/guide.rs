@@ -1,7 +1,7 @@
 //! Checks what leads a new user to the answer: help, version, completions and man pages, rows that are easy to choose.
 
 use crate::{
-    commands,
+    shown_commands,
     support::{Folder, one_wait, write_trace},
 };
 
@@ -62,7 +62,7 @@ fn every_example_of_a_help_text_runs_as_it_stands() {
     let mut count = 0;
     for name in names {
         let help = folder.klock(&[name, "--help"]);
-        for command in commands::in_help(help.succeeds()) {
+        for command in shown_commands::in_help(help.succeeds()) {
             if command.starts_with("klock record") || command.contains("version=1.parquet") {
                 continue;
             }
