@@ -3,6 +3,9 @@
 //! name and version. What is already installed stays as it is. A failed installation is a reason to skip the parts
 //! that need it, not an error.
 
+mod debian;
+mod suites;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,14 +13,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+pub(crate) use debian::install;
+use suites::{POSIX, PYTHON_SUITE};
+
 use crate::{
     host,
     process::{Run, find, has, root, say},
 };
-
-mod suites;
-
-use suites::{POSIX, PYTHON_SUITE};
 
 /// Programs that the tests need, each with its Debian package.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -158,30 +160,6 @@ fn has_library(name: &str) -> bool {
     ["x86_64", "aarch64"]
         .iter()
         .any(|machine| Path::new(&format!("/usr/lib/{machine}-linux-gnu/{name}")).exists())
-}
-
-/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: that of a part that runs beside
-/// this one takes them away before they are installed.
-const ATTEMPTS: u32 = 3;
-
-/// Installs Debian packages. Returns a reason if that failed.
-pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
-    let names = packages.join(" ");
-    if !has("apt-get") {
-        return Ok(Some(format!("cannot install {names}: no apt-get here; install them by hand")));
-    }
-    if !host::is_root() {
-        return Ok(Some(format!("cannot install {names}: not root; run sudo apt-get install {names}")));
-    }
-    let apt =
-        |arguments: &[&str]| Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").stream();
-    let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
-    for _ in 0..ATTEMPTS {
-        if apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok {
-            return Ok(None);
-        }
-    }
-    Ok(Some(format!("cannot install {names}: apt-get failed (offline?)")))
 }
 
 /// Makes the Python environment. Returns a reason if it is still missing.
