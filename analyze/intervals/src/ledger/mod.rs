@@ -4,9 +4,9 @@
 //! alive 100 ms = waits for locks 2 + polling 0 + undecided waits 0 + idle waits 40 + asleep elsewhere 5 + ready 1 + ran 50 + unknown 2
 //! ```
 //!
-//! The rows of each task, in the order of time, enter. Each stretch between two rows of a task has one state, so the parts add up to the
-//! lives of all tasks exactly. The first of these states that applies counts: a wait for a lock is open; an undecided wait; an idle wait;
-//! the task polls, from a failed try for a lock until it gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
+//! Each stretch between two rows of a task has one state, so the parts add up to the lives of all tasks exactly. The first of these states
+//! that applies counts: a wait for a lock is open; an undecided wait; an idle wait; the task polls, from a failed try for a lock until it
+//! gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
 //! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss.
 
 use std::{cmp::Reverse, collections::BTreeMap, ops::ControlFlow};

@@ -105,10 +105,11 @@ fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: bool) -> Ve
         Some(cpus) => {
             let whole_ns = program.recorded_ns.saturating_mul(i64::from(cpus));
             let others = units::ppm(facts.others_ns, whole_ns.max(1)).unwrap_or(0);
+            let processors = units::counted(cpus, "processor");
             all.push(if others >= 10_000 {
-                format!("{cpus} processors, of which other programs have {} when they had them", percent(others))
+                format!("{processors}, of which other programs have {} when they had them", percent(others))
             } else {
-                format!("{cpus} processors, no other programs")
+                format!("{processors}, no other programs")
             });
             if !facts.has_all_states {
                 all.push("threads ran outside of waits: whether they slept or had no processor was not recorded (record with --off-cpu)".to_owned());
