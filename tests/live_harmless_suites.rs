@@ -8,6 +8,7 @@
 //! full needs: posixtestsuite, python3-testsuite
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a run of minutes says what it repeats")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
