@@ -18,46 +18,20 @@ use trace_format::Trace;
 
 mod support;
 
-use support::{Ended, Running, fixture, place::Place, run, set_mode, skip};
+use support::{
+    Ended, Running, fixture,
+    place::{Place, trace_of, users},
+    run, set_mode, skip,
+};
 
 /// Ends what hangs.
 const LIMIT: Duration = Duration::from_secs(180);
-
-/// The users to record as: an ordinary one, and root if the tests run as root.
-fn users() -> &'static [bool] {
-    if xtask::host::is_root() { &[false, true] } else { &[false] }
-}
-
-/// Returns a command as this user, with klock before it if it is recorded.
-fn command(place: &Place, is_root: bool, is_recorded: bool, program: &Path, arguments: &[&OsStr]) -> Command {
-    let klock = place.path("klock");
-    let mut command = match (is_root, is_recorded) {
-        (true, true) => Command::new(klock),
-        (true, false) => Command::new(program),
-        (false, true) => place.command(klock),
-        (false, false) => place.command(program),
-    };
-    if is_recorded {
-        command.args(["record", "-f", "--locks", "pthread", "-o"]).arg(place.path(trace_of(is_root)));
-        command.arg("--").arg(program);
-    }
-    command.args(arguments);
-    command
-}
-
-fn trace_of(is_root: bool) -> &'static str {
-    if is_root { "root.parquet" } else { "t.parquet" }
-}
-
-fn os<'a>(words: &'a [&str]) -> Vec<&'a OsStr> {
-    words.iter().map(OsStr::new).collect()
-}
 
 /// Runs a program alone and recorded, as each user: its output and its exit must be the same. Returns the outputs alone.
 #[track_caller]
 fn assert_same(place: &Place, program: &Path, arguments: &[&str]) -> Vec<Ended> {
     let compare = |&is_root: &bool| {
-        let run = |is_recorded| run(&mut command(place, is_root, is_recorded, program, &os(arguments)));
+        let run = |is_recorded| run(&mut place.as_user(is_root, is_recorded, program, arguments));
         let (alone, recorded) = (run(false), run(true));
         assert_eq!(recorded.stdout, alone.stdout, "{}", recorded.stderr);
         assert_eq!(recorded.status.code(), alone.status.code(), "{}", recorded.stderr);
@@ -151,7 +125,7 @@ fn functions_of_a_library_that_is_loaded_just_before_the_end_have_names() {
     for &is_root in users() {
         for by_exit in ["0", "1"] {
             let arguments = [OsStr::new("late"), plugin.as_os_str(), OsStr::new(by_exit)];
-            let ended = run(&mut command(&place, is_root, true, &program, &arguments));
+            let ended = run(&mut place.as_user(is_root, true, &program, &arguments));
             assert_eq!(ended.status.code(), Some(3), "{}", ended.stderr);
             let trace = place.path(trace_of(is_root));
             assert!(has_function(&trace, "plugin_locks"), "{by_exit}");
@@ -193,7 +167,7 @@ fn core_files_ceilings_coroutines_and_descriptors_are_as_alone() {
     }
     // Alone, there is no recorder that could be stopped.
     for &is_root in users() {
-        let ended = run(&mut command(&place, is_root, true, &program, &os(&["closes", "4"])));
+        let ended = run(&mut place.as_user(is_root, true, &program, &["closes", "4"]));
         assert_eq!(ended.stdout, "0 files were closed by somebody else\n", "{}", ended.stderr);
     }
 }
@@ -227,7 +201,7 @@ fn programs_that_do_not_record_themselves_are_counted_and_others_are_not() {
         (format!("(ulimit -n 3; exec {name} inherited); true"), 1),
     ] {
         for &is_root in users() {
-            let ended = run(&mut command(&place, is_root, true, Path::new("/bin/sh"), &os(&["-c", &script])));
+            let ended = run(&mut place.as_user(is_root, true, Path::new("/bin/sh"), &["-c", &script]));
             let line = ended.stderr.lines().last().unwrap();
             assert_eq!(line.contains("not recorded"), count > 0, "{script}: {}", ended.stderr);
             let trace = Trace::open(&place.path(trace_of(is_root))).unwrap();
@@ -251,7 +225,7 @@ fn a_program_without_a_network_records_itself() {
     }
     let program = place.program("alone");
     let arguments = [OsStr::new("-n"), program.as_os_str(), OsStr::new("dumped")];
-    let ended = run(&mut command(&place, true, true, Path::new("/usr/bin/unshare"), &arguments));
+    let ended = run(&mut place.as_user(true, true, Path::new("/usr/bin/unshare"), &arguments));
     assert!(!ended.stderr.contains("not recorded"), "{}", ended.stderr);
     assert!(Trace::open(&place.path("root.parquet")).unwrap().event_count() >= 2);
 }
@@ -264,7 +238,7 @@ fn send(to: i32, signal: i32) {
 
 /// Starts a recorded program in a process group of its own.
 fn start(place: &Place, is_root: bool, arguments: &[&str]) -> (Running, i32) {
-    let mut command = command(place, is_root, true, &place.program("alone"), &os(arguments));
+    let mut command = place.as_user(is_root, true, &place.program("alone"), arguments);
     let running = Running::start(command.process_group(0).stdin(Stdio::piped()));
     running.line_after("ready ");
     let klock = i32::try_from(running.child.id()).unwrap();

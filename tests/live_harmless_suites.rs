@@ -20,7 +20,11 @@ use std::{
 
 mod support;
 
-use support::{Running, place::Place, root, run};
+use support::{
+    Running,
+    place::{Place, users},
+    root, run,
+};
 
 /// Ends what hangs.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -80,48 +84,15 @@ const MODULES: &[&str] = &[
 /// The outcome of each test.
 type Outcomes = BTreeMap<String, String>;
 
-/// A way to run tests.
-#[derive(Clone, Copy)]
-enum Way {
-    Alone,
-    Recorded,
-}
-
-/// A user who runs a suite: an ordinary one, and root if the tests run as root.
-fn users() -> &'static [bool] {
-    if xtask::host::is_root() { &[false, true] } else { &[false] }
-}
-
-/// Returns a command of this user, recorded or not.
-fn command(place: &Place, is_root: bool, way: Way, words: &[&str]) -> Command {
-    let klock = place.path("klock");
-    let trace = place.path(if is_root { "root.parquet" } else { "t.parquet" });
-    let program = match way {
-        Way::Alone => words[0].as_ref(),
-        Way::Recorded => klock.as_os_str(),
-    };
-    let mut command = if is_root { Command::new(program) } else { place.command(program) };
-    command.current_dir(place.path("."));
-    match way {
-        Way::Alone => command.args(&words[1..]),
-        Way::Recorded => command
-            .args(["record", "-f", "--quiet", "--locks", "pthread", "-o"])
-            .arg(trace)
-            .arg("--")
-            .args(words),
-    };
-    command
-}
-
 /// Runs tests both ways, and those that differ again. Each must have an outcome that was seen both ways.
 #[track_caller]
-fn assert_alike(names: &BTreeSet<String>, run: impl Fn(Way, &BTreeSet<String>) -> Outcomes) {
+fn assert_alike(names: &BTreeSet<String>, run: impl Fn(bool, &BTreeSet<String>) -> Outcomes) {
     let mut left = names.clone();
     let mut seen: [BTreeMap<String, BTreeSet<String>>; 2] = Default::default();
     for _ in 0..RUNS {
-        for way in [Way::Alone, Way::Recorded] {
-            for (name, outcome) in run(way, &left) {
-                seen[way as usize].entry(name).or_default().insert(outcome);
+        for is_recorded in [false, true] {
+            for (name, outcome) in run(is_recorded, &left) {
+                seen[usize::from(is_recorded)].entry(name).or_default().insert(outcome);
             }
         }
         let [alone, recorded] = &seen;
@@ -193,11 +164,12 @@ fn the_open_posix_tests_end_alike() {
     let script =
         "xargs -P 8 -I{} sh -c 'timeout -k 1 60 bin/{} >/dev/null 2>&1 </dev/null; echo {} $?' < names";
     for &is_root in users() {
-        assert_alike(&names, |way, names| {
+        assert_alike(&names, |is_recorded, names| {
             let list: Vec<&str> = names.iter().map(String::as_str).collect();
             fs::write(place.path("names"), list.join("\n")).unwrap();
             let ended =
-                Running::start(&mut command(&place, is_root, way, &["sh", "-c", script])).end_within(LIMIT);
+                Running::start(&mut place.as_user(is_root, is_recorded, Path::new("sh"), &["-c", script]))
+                    .end_within(LIMIT);
             assert!(ended.status.success(), "{}", ended.stderr);
             let pairs = ended.stdout.lines().filter_map(|line| line.split_once(' '));
             pairs.map(|(name, code)| (name.to_owned(), code.to_owned())).collect()
@@ -224,7 +196,7 @@ fn pythons_tests_of_threads_processes_and_signals_end_alike() {
     let place = Place::new();
     let modules: BTreeSet<String> = MODULES.iter().map(|&name| name.to_owned()).collect();
     for &is_root in users() {
-        assert_alike(&modules, |way, names| {
+        assert_alike(&modules, |is_recorded, names| {
             let report = place.path("report.xml");
             let _ = fs::remove_file(&report);
             // A test is `test.test_queue.Class.method`; its module runs again with it.
@@ -233,10 +205,15 @@ fn pythons_tests_of_threads_processes_and_signals_end_alike() {
                 .map(|name| name.trim_start_matches("test.").split('.').next().unwrap())
                 .collect();
             let shown = report.display().to_string();
-            let mut words =
-                vec!["/usr/bin/python3", "-m", "test", "-j4", "--timeout", "600", "--junit-xml", &shown];
+            let mut words = vec!["-m", "test", "-j4", "--timeout", "600", "--junit-xml", &shown];
             words.extend(modules);
-            let _ = Running::start(&mut command(&place, is_root, way, &words)).end_within(LIMIT);
+            let _ = Running::start(&mut place.as_user(
+                is_root,
+                is_recorded,
+                Path::new("/usr/bin/python3"),
+                &words,
+            ))
+            .end_within(LIMIT);
             python_outcomes(&report)
         });
     }

@@ -26,6 +26,16 @@ pub struct Place {
     klock: PathBuf,
 }
 
+/// The users to record as, by whether they are root: an ordinary one, and root if the tests run as root.
+pub fn users() -> &'static [bool] {
+    if xtask::host::is_root() { &[false, true] } else { &[false] }
+}
+
+/// Returns the name of the trace that [`Place::as_user`] records.
+pub fn trace_of(is_root: bool) -> &'static str {
+    if is_root { "root.parquet" } else { "t.parquet" }
+}
+
 /// The tables of a trace.
 #[derive(Debug)]
 pub struct Recorded {
@@ -94,6 +104,25 @@ impl Place {
         let mut command = self.command(&self.klock);
         command.args(["record", "-f", "-o"]).arg(self.path("t.parquet")).args(options).arg("--");
         command.arg(program).args(arguments);
+        command
+    }
+
+    /// Returns a command of this user ([`users`]) in the folder, with klock before it if it is recorded.
+    pub fn as_user(
+        &self,
+        is_root: bool,
+        is_recorded: bool,
+        program: &Path,
+        arguments: &[impl AsRef<OsStr>],
+    ) -> Command {
+        let first = if is_recorded { &self.klock } else { program };
+        let mut command = if is_root { Command::new(first) } else { self.command(first) };
+        command.current_dir(self.folder.path());
+        if is_recorded {
+            command.args(["record", "-f", "--locks", "pthread", "-o"]).arg(self.path(trace_of(is_root)));
+            command.arg("--").arg(program);
+        }
+        command.args(arguments);
         command
     }
 
