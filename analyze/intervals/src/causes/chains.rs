@@ -59,7 +59,7 @@ pub(super) struct ChainEnd {
     pub(super) depth: u32,
     /// Whether the waits are in another queue, so that the payer of the end is not theirs.
     pub(super) is_received: bool,
-    /// All waits whose chains end there, and those of this depth.
+    /// The most waits at one time whose chains end there: at any depth, and at this depth.
     pub(super) waiters: Waiters,
     pub(super) is_cycle: bool,
 }

@@ -14,7 +14,8 @@ use crate::items::Waiters;
 pub(super) struct UnseenWaits(FxHashMap<(LockId, Option<u32>), Overlaps>);
 
 impl UnseenWaits {
-    /// Adds waits that lasted from one time to another, which is no earlier than that of the waits before. Returns the most waits so far.
+    /// Adds `waits` waits that lasted for `time` (begin, end). Calls come in the order of their ends. Returns the most waits at
+    /// one time so far.
     pub(super) fn add(&mut self, lock: LockId, depth: u32, time: (i64, i64), waits: i64) -> Waiters {
         let mut of = |depth| self.0.entry((lock, depth)).or_default().add(time, waits);
         Waiters { all: of(None), of_depth: of(Some(depth)) }

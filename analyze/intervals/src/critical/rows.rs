@@ -57,7 +57,7 @@ impl InOrder {
     }
 }
 
-/// Puts the rows of row groups in order, wherever a group ends: the rows of its last nanosecond wait for those of the next group.
+/// Puts rows in order across the ends of row groups: the rows of the last nanosecond of a group are kept until the next group is read.
 #[derive(Debug)]
 pub struct GroupsInOrder {
     now_ns: i64,

@@ -18,7 +18,7 @@ use crate::items::{Charge, HoldId, Item, Share, Sink, Wait};
 /// The payers of the waits of one lock.
 #[derive(Clone, Copy, Debug)]
 pub struct LockPayers {
-    /// The hold that pays for all waits except that of its own task.
+    /// The hold that pays for all waits but the wait of its own task.
     pub first: Option<HoldId>,
     /// The hold that pays for the wait of the first hold's task.
     pub second: Option<HoldId>,
@@ -219,7 +219,7 @@ impl OpenWait {
 /// The places of the holds that waits are charged to now, with their tasks.
 #[derive(Clone, Copy, Debug)]
 struct Charged {
-    /// The hold that pays for all waits except those of its own task.
+    /// The hold that pays for all waits but the waits of its own task.
     first: Option<(usize, TaskId)>,
     /// The hold that pays for the waits of the first one's task.
     second: Option<(usize, TaskId)>,

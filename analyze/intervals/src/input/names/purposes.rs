@@ -105,7 +105,7 @@ impl Purposes {
         observed.decide(trace.info().clocks_end.monotonic_ns).apply(self)
     }
 
-    /// Adds split locks: all waits for them are for a lock. `locks` are those of the trace and these.
+    /// Adds the split locks at the end of `locks`: each wait for a split lock is a wait for a lock.
     pub(super) fn add_split(&mut self, locks: &[LockRow]) {
         self.by_lock.resize(locks.len(), OfLock::Always(Purpose::Lock));
     }

@@ -6,9 +6,9 @@
 //! C waits for c at lock_slow < put
 //! ```
 //!
-//! Waits and their wakers enter. Where the tasks that wait at an acquisition site wait for one object each and end the waits of each other,
-//! a lock is added to those of the trace, which the rows of these waits have instead of their object. PostgreSQL's semaphores, of which each
-//! process has one, and the words and events on which runtimes park threads are such objects.
+//! At such a site each task waits for an object of its own, and the tasks end the waits of each other. klock adds one lock to the
+//! locks of the trace and puts it in place of the objects into the rows of these waits. Other such objects are PostgreSQL's semaphores, one
+//! for each process, and the events on which runtimes park threads.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl SiteWaits {
 }
 
 impl SplitLocks {
-    /// Finds split locks at sites where tasks exclude each other. `locks` are those of the trace, to which the found ones are added.
+    /// Finds split locks at sites where tasks exclude each other, and appends them to `locks`, the locks of the trace.
     pub(super) fn find(
         found: Vec<(u32, SiteWaits)>,
         (sites, label): (&[u32], impl Fn(u32) -> String),

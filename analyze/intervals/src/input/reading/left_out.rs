@@ -19,7 +19,7 @@ pub struct LeftOut {
     open: FxHashMap<(LockId, TaskId), (i64, Purpose)>,
     /// The rows whose meaning depends on the part before.
     first: Vec<IdleRow>,
-    /// The locks and tasks of which it is known whether a wait is open.
+    /// Each lock and task of which the pass knows whether the task waits for the lock.
     known: FxHashSet<(LockId, TaskId)>,
     /// The time of the last loss, across which no wait is known.
     lost_ns: Option<i64>,
