@@ -74,6 +74,30 @@ fn exact(place: &Place, options: &[&str], arguments: &[&str]) -> (Recorded, Ende
 }
 
 #[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn with_sample_each_wait_is_recorded_and_one_in_n_of_the_other_acquisitions_and_the_trace_says_so() {
+    const EVERY: u64 = 8;
+    let options = ["--locks", "pthread", "--sample", "8"];
+    let (recorded, ended) = Place::new().run_fixture(&options, "known_pairs", &["3", "20000"]);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(recorded.trace.info().loss.events(), 0, "{:?}", recorded.trace.info().loss);
+    let sum = |kind| counts(&recorded, kind).into_values().sum::<u64>();
+    let (acquired, waits) = (sum(EventKind::Acquire), sum(EventKind::Wait));
+    assert_eq!(sum(EventKind::Release), acquired);
+    let free = printed(&ended.stdout).into_values().sum::<u64>() - waits;
+    // Seven standard deviations.
+    let (drawn, mean) = ((acquired - waits) as f64, (free / EVERY) as f64);
+    assert!((drawn - mean).abs() <= 7.0 * mean.sqrt(), "{drawn} of {free}, {waits} waits");
+    let source = recorded.trace.info().source_of(LockKind::PthreadMutex).unwrap();
+    assert!(
+        source
+            .limits
+            .iter()
+            .any(|limit| limit.contains("without a wait on mutexes, rwlocks and spinlocks one in 8"))
+    );
+}
+
+#[test]
 #[ignore = "full: takes long, and a recorder that gets too little processor time loses records"]
 fn ten_million_acquisitions_fit_through_pools_of_the_default_size() {
     until("a recording of ten million acquisitions without loss", || records_ten_million().then_some(()));

@@ -9,6 +9,7 @@ use crate::{
     clock, last_release,
     mutex_fields::MutexFields,
     real::Lock,
+    sampling::Draw,
     thread::{self, Thread},
     walk::Caller,
 };
@@ -134,9 +135,20 @@ impl Call {
         self.put_with_payload(self.now(), op::FAILED, api, lock, errno as u64, 0);
     }
 
+    /// Remembers a recorded acquisition, if its release would not be recorded otherwise.
+    #[inline(always)]
+    fn hold(&mut self, api: u8, lock: Lock) {
+        if !self.thread.records_all && is_held(api) {
+            self.thread.sampling.hold(lock);
+        }
+    }
+
     /// Records the outcome of a call that did not wait.
     #[inline(always)]
     pub(crate) fn report(&mut self, api: u8, lock: Lock, outcome: Outcome) {
+        if !matches!(outcome, Outcome::Failed(_)) {
+            self.hold(api, lock);
+        }
         match outcome {
             Outcome::Acquired => self.put(self.now_acquired(api, lock), op::ACQUIRED, api, lock),
             Outcome::AcquiredOwnerDied => self.put(self.now_ordered(), op::ACQUIRED_OWNER_DIED, api, lock),
@@ -158,6 +170,9 @@ impl Call {
             return;
         }
         let time = self.now_ordered();
+        if !matches!(outcome, Outcome::Failed(_)) {
+            self.hold(api, lock);
+        }
         match outcome {
             Outcome::Acquired => self.put(time, op::WAITED, api, lock),
             Outcome::AcquiredOwnerDied => self.put(time, op::WAITED_OWNER_DIED, api, lock),
@@ -181,6 +196,10 @@ impl Call {
         if self.resume() {
             let time = self.now_ordered();
             let (first, second) = (condition as u64, errno as u64);
+            // The mutex stays among the holds during the wait.
+            if !self.thread.records_all && !self.thread.sampling.has(mutex) {
+                self.thread.sampling.hold(mutex);
+            }
             self.put_with_payload(time, op::CONDITION_WAITED, api, mutex, first, second);
             self.pause();
         }
@@ -219,11 +238,35 @@ fn is_of_mutex(api: u8) -> bool {
     api & !call::MASK == api::MUTEX
 }
 
+/// Whether a thread holds the lock of a call after it.
+#[inline(always)]
+fn is_held(api: u8) -> bool {
+    matches!(api & !call::MASK, api::MUTEX | api::RWLOCK_READ | api::RWLOCK_WRITE | api::SPIN)
+}
+
+/// Whether calls of this kind are not recorded.
+#[inline(always)]
+fn is_left_out(api: u8) -> bool {
+    if api & !call::MASK != api::SPIN {
+        return false;
+    }
+    // SAFETY: the block belongs to this thread.
+    unsafe {
+        let block = thread::current();
+        if (*block).records_spins {
+            return false;
+        }
+        // Before the session starts, that is not known.
+        let starts = !(*block).is_recording() && thread::try_start(block, thread::stack_pointer());
+        !(starts && (*block).records_spins)
+    }
+}
+
 /// Forwards the initialization of a lock and records its success afterwards.
 #[inline]
 pub(crate) unsafe fn initialize(caller: Caller, api: u8, lock: Lock, make: impl FnOnce() -> i32) -> i32 {
     let result = make();
-    if result == 0 {
+    if result == 0 && !is_left_out(api) {
         // SAFETY: the caller's obligation.
         if let Some(mut call) = unsafe { Call::begin_at(caller) } {
             call.put(call.now(), op::INIT, api, lock);
@@ -238,6 +281,10 @@ pub(crate) unsafe fn initialize(caller: Caller, api: u8, lock: Lock, make: impl 
 #[inline(always)]
 pub(crate) unsafe fn release(caller: Caller, op: u8, api: u8, lock: Lock, give: impl FnOnce() -> i32) -> i32 {
     let is_mutex = op == op::RELEASED && api == api::MUTEX;
+    // SAFETY: as below.
+    if is_left_out(api) || op == op::RELEASED && unsafe { skips_release(lock) } {
+        return give();
+    }
     // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin() }) else {
         if is_mutex {
@@ -275,6 +322,10 @@ pub(crate) unsafe fn acquire_at_once(
     lock: Lock,
     attempt: impl FnOnce() -> i32,
 ) -> i32 {
+    // SAFETY: as below.
+    if is_left_out(api) || is_held(api) && unsafe { draw(api, lock) } != Draw::Record {
+        return attempt();
+    }
     // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return attempt() };
     let result = attempt();
@@ -294,6 +345,22 @@ pub(crate) unsafe fn acquire(
     owner: impl FnOnce(&Call) -> Option<u32>,
     wait: impl FnOnce() -> i32,
 ) -> i32 {
+    // SAFETY: as below.
+    match if is_left_out(api) { Draw::Forward } else { unsafe { draw(api, lock) } } {
+        Draw::Record => {}
+        Draw::Forward => return wait(),
+        Draw::Skip => {
+            let result = attempt();
+            if matches!(result, 0 | libc::EOWNERDEAD) {
+                return result;
+            }
+            // SAFETY: as below.
+            return match unsafe { (result == libc::EBUSY).then(|| Call::begin_at(caller)) }.flatten() {
+                Some(call) => acquire_contended(call, api, lock, result, owner, wait),
+                None => wait(),
+            };
+        }
+    }
     // SAFETY: the caller's obligation.
     let Some(mut call) = (unsafe { Call::begin_at(caller) }) else { return wait() };
     if is_of_mutex(api) {
@@ -301,11 +368,43 @@ pub(crate) unsafe fn acquire(
     }
     let result = attempt();
     if result == 0 {
+        call.hold(api, lock);
         call.put(call.now_acquired(api, lock), op::ACQUIRED, api, lock);
         call.end();
         return 0;
     }
     acquire_contended(call, api, lock, result, owner, wait)
+}
+
+/// Decides whether a call that takes a lock is recorded if it does not wait.
+#[inline(always)]
+unsafe fn draw(api: u8, lock: Lock) -> Draw {
+    // SAFETY: the block belongs to this thread; the lock is of the kind of the api.
+    unsafe {
+        let block = thread::current();
+        if (*block).records_all {
+            return Draw::Record;
+        }
+        if !(*block).is_recording() && !thread::try_start(block, thread::stack_pointer()) {
+            return Draw::Forward;
+        }
+        // It may have started with this call.
+        if (*block).records_all {
+            return Draw::Record;
+        }
+        let tid = (*block).tid;
+        (*block).sampling.draw(lock, is_of_mutex(api), tid)
+    }
+}
+
+/// Whether a release is not recorded, because its acquisition is not.
+#[inline(always)]
+unsafe fn skips_release(lock: Lock) -> bool {
+    // SAFETY: the block belongs to this thread.
+    unsafe {
+        let block = thread::current();
+        !(*block).records_all && (*block).is_recording() && !(*block).sampling.release(lock)
+    }
 }
 
 #[cold]

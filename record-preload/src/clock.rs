@@ -7,13 +7,13 @@ use crate::{real, sys};
 
 /// Reads the clock, one of [`clock`].
 #[inline(always)]
-pub(crate) fn now(clock: u32) -> u64 {
-    if clock == clock::TSC { counter() } else { monotonic_ns() }
+pub(crate) fn now(clock: u16) -> u64 {
+    if u32::from(clock) == clock::TSC { counter() } else { monotonic_ns() }
 }
 
 /// Reads the clock after all preceding instructions, so that the time is after the unlock that let this thread in.
 #[inline]
-pub(crate) fn now_ordered(clock: u32) -> u64 {
+pub(crate) fn now_ordered(clock: u16) -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE2 is part of the architecture.
     unsafe {

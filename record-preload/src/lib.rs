@@ -9,7 +9,7 @@
 //!
 //! 1. `entry` captures the caller and jumps to the function of the lock kind (`mutex`, `locks`, `semaphore`, `condition`, `join`, `c11`).
 //! 2. That function tries, waits and forwards to the C library (`real`).
-//! 3. A `call::Call` writes records: the time (`clock`), the stack (`walk`, `table`), through the thread's writer (`writer`).
+//! 3. A `call::Call` writes records, unless `sampling` leaves the call out: the time (`clock`), the stack (`walk`, `table`), through the thread's writer (`writer`).
 //!
 //! The first call of a thread or process sets up its session (`thread`, `slot`, `process`, `bounds`).
 //!
@@ -46,6 +46,7 @@ mod mutex_fields;
 mod process;
 mod real;
 mod restrictions;
+mod sampling;
 mod semaphore;
 mod slot;
 mod sys;

@@ -11,7 +11,9 @@ use trace_format::preload::{MAX_FRAMES, Payload, Record, Region, op};
 
 use crate::{
     bounds::Bounds,
-    clock, process, real, restrictions, sys,
+    clock, process, real, restrictions,
+    sampling::Sampling,
+    sys,
     table::Table,
     walk::{Caller, ReadablePages, Window, is_same, walk},
     writer::Writer,
@@ -27,7 +29,10 @@ pub(crate) struct Thread {
     /// One of [`state`], or the stack pointer of a call that is writing a record.
     state: usize,
     generation: u32,
-    pub(crate) clock: u32,
+    pub(crate) clock: u16,
+    /// Calls are not sampled.
+    pub(crate) records_all: bool,
+    pub(crate) records_spins: bool,
     generation_counter: *const AtomicU32,
     /// The region's `active` field.
     active: *const AtomicU32,
@@ -45,6 +50,7 @@ pub(crate) struct Thread {
     region: *mut Region,
     /// Number of calls without a session.
     unrecorded_calls: u64,
+    pub(crate) sampling: Sampling,
 }
 
 /// States of a thread.
@@ -265,7 +271,7 @@ pub(crate) unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usiz
 }
 
 /// Records that a thread of the process was renamed, possibly the current one. `now` reads the clock with this number.
-pub(crate) fn renamed(now: impl FnOnce(u32) -> u64) {
+pub(crate) fn renamed(now: impl FnOnce(u16) -> u64) {
     RENAMES.fetch_add(1, Ordering::Relaxed);
     let stack_pointer = stack_pointer();
     // SAFETY: the block belongs to this thread, and is used only while the thread records.

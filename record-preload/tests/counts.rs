@@ -76,3 +76,37 @@ fn a_record_has_the_stack_of_its_call() {
         assert_eq!(names, ["once", "work"], "{event:x?}");
     }
 }
+
+/// Whether so many of these calls can have been drawn with a probability of one in `every`: within seven standard deviations.
+fn is_one_in(every: u32, drawn: u64, calls: u64) -> bool {
+    let (drawn, mean) = (drawn as f64, calls as f64 / f64::from(every));
+    (drawn - mean).abs() <= 7.0 * mean.sqrt()
+}
+
+#[test]
+fn sampling_records_one_in_n_acquisitions_with_its_release_also_of_threads_with_a_single_call() {
+    let program = program("threads", &[]);
+    for words in [["4", "50000", "0", "1"], ["64", "1", "0", "40"]] {
+        let options = Options { sample: Some(8), ..Options::default() };
+        let outcome = record(&options, Command::new(&program).args(words)).successful();
+        let (process, locked) = (&outcome.processes[0], outcome.number("locked"));
+        let drawn = process.count(op::ACQUIRED, api::MUTEX);
+        assert!(is_one_in(8, drawn, locked), "{drawn} of {locked}");
+        assert_eq!((process.count(op::RELEASED, api::MUTEX), process.lost()), (drawn, 0));
+    }
+}
+
+#[test]
+fn sampling_records_every_wait() {
+    let program = program("threads", &[]);
+    let options = Options { sample: Some(1000), ..Options::default() };
+    let outcome = record(&options, Command::new(program).args(["4", "200000", "1"])).successful();
+    let process = &outcome.processes[0];
+    let (free, waits, waited) = (
+        process.count(op::ACQUIRED, api::MUTEX),
+        process.count(op::WAIT, api::MUTEX),
+        process.count(op::WAITED, api::MUTEX),
+    );
+    assert_eq!((waits, process.count(op::RELEASED, api::MUTEX)), (waited, free + waited));
+    assert!(is_one_in(1000, free, outcome.number("locked") - waited), "{free}, {waited} waits");
+}

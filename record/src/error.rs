@@ -59,9 +59,9 @@ pub enum RecordError {
     )]
     UprobesMinWait { sources: String },
     #[error(
-        "cannot apply {control} to {sources}: it is for kernel locks; use --locks kernel alone, or leave {control} out"
+        "cannot apply {control} to {sources}: it is for {what}; use --locks kernel alone, or leave {control} out"
     )]
-    KernelControl { control: &'static str, sources: String },
+    KernelControl { control: &'static str, what: &'static str, sources: String },
     #[error(transparent)]
     Filter(#[from] FilterError),
     #[error(transparent)]

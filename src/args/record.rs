@@ -154,10 +154,11 @@ pub(crate) struct Record {
     /// Record only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = kernel_kind, help_heading = "Kernel locks")]
     pub(crate) kind: Vec<LockKind>,
-    /// Do not record spinlock and rwlock.
+    /// Do not record spinlock and rwlock of the kernel, and pthread spinlocks of COMMAND.
     #[arg(long, help_heading = "Kernel locks")]
     pub(crate) no_spin: bool,
-    /// Record one in N acquisitions, drawn at random. Counts are not scaled.
+    /// Record one in N acquisitions of kernel locks, and of pthread calls of COMMAND all waits and one in N of the others, drawn at random. Counts
+    /// are not scaled.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Kernel locks")]
     pub(crate) sample: u32,
     /// Record only these locks: an address, or the symbol of a kernel variable. Traces have addresses of kernel locks only with

@@ -154,9 +154,10 @@ fn a_recording_without_a_target_is_one_of_the_whole_machine_and_says_so() {
 fn controls_of_kernel_locks_are_refused_for_other_locks_and_never_ignored() {
     let folder = Folder::new();
     for (locks, control, named) in [
-        ("pthread", &["--sample", "8"][..], "--sample"),
+        ("pthread", &["--sample", "8", "--probes", "uprobe"][..], "--sample"),
         ("kernel,futex", &["--sample", "8"], "--sample"),
-        ("pthread", &["--no-spin"], "--no-spin"),
+        ("pthread", &["--no-spin", "--probes", "uprobe"], "--no-spin"),
+        ("pthread", &["--kind", "mutex"], "--kind"),
         ("futex", &["--kind", "mutex"], "--kind"),
     ] {
         let record = [&["record", "--locks", locks][..], control, &["--", "true"]].concat();

@@ -14,6 +14,7 @@ use crate::{
     bounds, clock, exec,
     process::{self, Connection},
     real, restrictions,
+    sampling::Sampling,
     slot::{self, Facts},
     sys,
     table::{self, Table},
@@ -186,7 +187,10 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
     thread.rounds = 0;
     // SAFETY: the region is mapped; only the atomic fields of its head change.
     unsafe {
-        thread.clock = (*region).clock;
+        thread.clock = (*region).clock as u16;
+        let below = (*region).sample_below;
+        (thread.records_all, thread.records_spins) = (below == 0, (*region).no_spin == 0);
+        thread.sampling = Sampling::new(below, u64::from(facts.tid) ^ facts.now_ns);
         thread.max_frames = (*region).max_frames.min(MAX_FRAMES as u32);
         thread.active = &raw const (*region).active;
         let Some(slot) = slot::claim(region) else {

@@ -75,6 +75,9 @@ pub(crate) struct Options {
     pub(crate) chunk_bytes: u64,
     pub(crate) max_frames: u32,
     pub(crate) lossless: bool,
+    /// Calls that do not wait are recorded one in so many times.
+    pub(crate) sample: Option<u32>,
+    pub(crate) no_spin: bool,
     /// Read chunks while the program runs; otherwise only afterwards.
     pub(crate) drain: bool,
     /// Clear `active` from the start.
@@ -96,6 +99,8 @@ impl Default for Options {
             chunk_bytes: 16 << 10,
             max_frames: 127,
             lossless: false,
+            sample: None,
+            no_spin: false,
             drain: true,
             inactive: false,
             sealed: true,

@@ -124,6 +124,8 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
         (*region).max_frames = options.max_frames;
         (*region).clock = cheapest_clock();
         (*region).lossless = options.lossless.into();
+        (*region).sample_below = options.sample.map_or(0, |every| u32::MAX / every);
+        (*region).no_spin = options.no_spin.into();
         (*region).active = u32::from(!options.inactive).into();
         (*region).fresh_chunks.filled = u64::from(chunks).into();
         send(&socket, &memory);

@@ -35,6 +35,8 @@ pub(super) fn config(chunks: u64) -> RegionConfig {
         max_frames: 127,
         clock: clock::MONOTONIC,
         lossless: false,
+        sample_below: 0,
+        no_spin: false,
     }
 }
 

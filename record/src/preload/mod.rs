@@ -59,6 +59,10 @@ pub(crate) struct PreloadOptions {
     pub max_stack: Option<u32>,
     /// A thread that finds no chunk waits for klock.
     pub lossless: bool,
+    /// The bound of random numbers that select a call without a wait; 0 for all.
+    pub sample_below: u32,
+    /// Calls on spinlocks are not recorded.
+    pub no_spin: bool,
 }
 
 /// Maximum bytes of a process's pool. Only chunks that were used take memory, but all of it counts against the process's own limit
@@ -79,6 +83,8 @@ impl PreloadOptions {
             max_frames: self.max_stack.unwrap_or(MAX_STACK),
             clock: clock::cheapest(),
             lossless: self.lossless,
+            sample_below: self.sample_below,
+            no_spin: self.no_spin,
         }
     }
 }
@@ -329,7 +335,7 @@ pub(crate) fn sources(futexes: bool, filters: &Filters, notes: Vec<String>) -> V
                 .to_owned(),
         );
     }
-    held.limits.extend(filters.limits_of_all().into_iter().chain(notes));
+    held.limits.extend(filters.limits_of_calls().into_iter().chain(notes));
     vec![held, IDLED.to_source()]
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct RegionConfig {
     pub clock: u32,
     /// A thread that finds no chunk waits.
     pub lossless: bool,
+    pub sample_below: u32,
+    pub no_spin: bool,
 }
 
 impl RegionConfig {
@@ -174,6 +176,7 @@ impl Region {
             (*head).max_frames = config.max_frames;
             (*head).clock = config.clock;
             (*head).lossless = u32::from(config.lossless);
+            ((*head).sample_below, (*head).no_spin) = (config.sample_below, u32::from(config.no_spin));
             (*head).active = 1.into();
             // Its entries are zero, which are all chunks in their order.
             (*head).fresh_chunks.filled = u64::from(config.chunks()).into();

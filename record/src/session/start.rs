@@ -140,6 +140,8 @@ fn preload_options(options: &Options) -> PreloadOptions {
         pool_bytes: options.ring_bytes.map(|bytes| bytes as u64),
         max_stack: options.max_stack,
         lossless: options.lossless,
+        sample_below: options.filters.sample_below(),
+        no_spin: !options.filters.records_spins(),
     }
 }
 

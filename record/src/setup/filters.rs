@@ -12,7 +12,7 @@ use trace_format::{LockKind, kernel_functions::kinds};
 pub struct Filters {
     /// The kinds of kernel locks, a set of [`kinds`].
     pub kinds: u32,
-    /// Records an acquisition of a kernel lock with a probability of one in this many.
+    /// Records an acquisition of a kernel lock, and a pthread call without a wait in a command, with a probability of one in this many.
     pub sample: u32,
     pub min_wait_ns: u64,
     /// Minimum length of an off-CPU time in nanoseconds.
@@ -206,6 +206,32 @@ impl Filters {
         } else {
             0
         }
+    }
+
+    /// Whether kinds are chosen otherwise than by leaving out those that spin.
+    pub(crate) fn chooses_kinds(&self) -> bool {
+        self.kinds | kinds::SPINNING != kinds::ALL
+    }
+
+    /// Whether locks that spin are recorded.
+    pub(crate) fn records_spins(&self) -> bool {
+        self.kinds & kinds::SPINNING != 0
+    }
+
+    /// Describes the restrictions on pthread calls that a command records itself.
+    pub(crate) fn limits_of_calls(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        if !self.records_spins() {
+            limits.push("pthread calls: spinlocks are not recorded".to_owned());
+        }
+        if self.sample > 1 {
+            limits.push(format!(
+                "pthread calls: waits are recorded; of calls without a wait on mutexes, rwlocks and spinlocks one in {}, drawn at random; counts and times are not scaled",
+                self.sample
+            ));
+        }
+        limits.extend(self.limits_of_all());
+        limits
     }
 
     /// Describes the restrictions on all locks, of the kernel and of programs.

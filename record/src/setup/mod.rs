@@ -136,13 +136,17 @@ impl ChosenLocks {
             warnings.push(format!("{sources} are not recorded: --min-wait is for kernel locks and futexes"));
             locks = locks.without(locks.by_uprobes());
         }
-        if let Some((control, ignoring)) = kernel_control(&options.filters, locks)
+        // A command that records itself knows them all but --kind.
+        let records_itself = locks.pthread
+            && options.pthread_method != PthreadMethod::Uprobe
+            && target.program.as_ref().is_some_and(|program| fitness::of_command(program).is_ok());
+        if let Some((control, what, ignoring)) = kernel_control(&options.filters, locks, records_itself)
             && let Some(sources) = ignoring.user_locks()
         {
             if explicit {
-                return Err(RecordError::KernelControl { control, sources });
+                return Err(RecordError::KernelControl { control, what, sources });
             }
-            warnings.push(format!("{sources} are not recorded: {control} is for kernel locks"));
+            warnings.push(format!("{sources} are not recorded: {control} is for {what}"));
             locks = locks.without(LockSources { kernel: false, ..ignoring });
         }
         let kernel_threads: Vec<u32> =
@@ -286,16 +290,21 @@ fn language_programs(
     programs
 }
 
-/// Returns the option that only kernel locks know, if one is set, and the chosen locks that would ignore it.
-fn kernel_control(filters: &Filters, locks: LockSources) -> Option<(&'static str, LockSources)> {
+/// Returns the option that not all locks know, if one is set, what it is for, and the chosen locks that would ignore it.
+fn kernel_control(
+    filters: &Filters,
+    locks: LockSources,
+    records_itself: bool,
+) -> Option<(&'static str, &'static str, LockSources)> {
+    let both = "kernel locks and pthread calls of a command that can load klock's library";
     match filters.kinds {
-        _ if filters.sample > 1 => Some(("--sample", locks)),
-        all if all == kinds::ALL => None,
+        all if all == kinds::ALL && filters.sample <= 1 => None,
+        // What else is recorded of such a command are waits, which are not sampled, of locks that do not spin.
+        _ if records_itself && !filters.chooses_kinds() => None,
+        _ if filters.sample > 1 => Some(("--sample", both, locks)),
         // No futex spins.
-        rest if rest == kinds::ALL & !kinds::SPINNING => {
-            Some(("--no-spin", LockSources { futex: false, ..locks }))
-        }
-        _ => Some(("--kind", locks)),
+        _ if !filters.chooses_kinds() => Some(("--no-spin", both, LockSources { futex: false, ..locks })),
+        _ => Some(("--kind", "kernel locks", locks)),
     }
 }
 

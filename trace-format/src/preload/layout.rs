@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::queue::{Link, Queue};
 
-/// The first word of a region and of a request: `klockPR5`.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR5");
+/// The first word of a region and of a request: `klockPR6`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"klockPR6");
 /// Maximum number of threads that a process records at once. A power of two.
 pub const SLOTS: usize = 16_384;
 /// Maximum number of chunks. A power of two.
@@ -54,6 +54,10 @@ pub struct Region {
     pub programs: AtomicU32,
     /// 1 once the process has restricted itself so that it cannot read the clock; it clears `active` then.
     pub clockless: AtomicU32,
+    /// A call that does not wait is recorded if a random number of 32 bits is below; 0 if all are.
+    pub sample_below: u32,
+    /// 1 if calls on spinlocks are not recorded.
+    pub no_spin: u32,
     /// Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
     pub unrecorded_events: AtomicU64,
     /// Slots that were used and are free.
