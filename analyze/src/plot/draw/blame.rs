@@ -37,11 +37,12 @@ pub fn blame_svg(blame: &Blame, options: &Options) -> Result<String, AnalyzeErro
         ("Code that held a lock while others waited", &blame.sites),
     ];
     for (heading, bars) in all.into_iter().filter(|_| !is_empty) {
-        let heading = match bars.len().saturating_sub(MAX_BARS) {
+        let seen = seen(bars, place.right - place.left);
+        let heading = match bars.len() - seen.len() {
             0 => heading.to_owned(),
-            more => format!("{heading}: the first {MAX_BARS}, {more} more"),
+            more => format!("{heading}: the first {}, {more} more", seen.len()),
         };
-        let bars = Stacked::new(&place, heading, stacked_bars(bars, theme), ["", ""], y);
+        let bars = Stacked::new(&place, heading, stacked_bars(seen, theme), ["", ""], y);
         y = bars.ends().1 + BELOW;
         charts.push(bars);
     }
@@ -75,6 +76,13 @@ fn facts(blame: &Blame) -> String {
     )
 }
 
+/// Returns the first bars, as long as a bar is wider than two pixels.
+fn seen(bars: &[blame::Bar], pixels: i32) -> &[blame::Bar] {
+    let most = bars.first().map_or(0, blame::Bar::ns);
+    let is_seen = |bar: &&blame::Bar| i128::from(bar.ns()) * i128::from(pixels) > 2 * i128::from(most);
+    &bars[..bars.iter().take(MAX_BARS).take_while(is_seen).count()]
+}
+
 fn stacked_bars<'a>(bars: &'a [blame::Bar], theme: &Colours) -> Vec<Bar<'a>> {
     let part = |(meanwhile, ns): &(Meanwhile, i64)| (look(*meanwhile, theme), *ns);
     let bar = |bar: &'a blame::Bar| Bar {
@@ -82,7 +90,7 @@ fn stacked_bars<'a>(bars: &'a [blame::Bar], theme: &Colours) -> Vec<Bar<'a>> {
         parts: bar.parts.iter().map(part).collect(),
         second: Vec::new(),
     };
-    bars.iter().take(MAX_BARS).map(bar).collect()
+    bars.iter().map(bar).collect()
 }
 
 /// The look of a part of the waits.

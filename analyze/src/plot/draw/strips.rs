@@ -139,8 +139,13 @@ pub(super) fn waiters(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result
     page.text("waiting at once", (layout.labels_left, top + height / 2 - 7), face)?;
     page.text("strong: mean, faint: most", (layout.labels_left, top + height / 2 + 8), faint)?;
     let scale_face = Face { align: Align::Right, ..faint };
-    page.text(&format!("max {most}"), (layout.left - 5, top + 5), scale_face)?;
-    page.text("0", (layout.left - 5, top + height - 4), scale_face)?;
+    page.line((layout.left, top), (layout.left, top + height), layout.theme.frame)?;
+    let half = (most >= 4 && most % 2 == 0).then_some(most / 2);
+    for waiting in [Some(0), half, Some(most.max(1))].into_iter().flatten() {
+        let y = top + height - (waiting as f64 * scale).round() as i32;
+        page.line((layout.left - 4, y), (layout.left, y), layout.theme.frame)?;
+        page.text(&waiting.to_string(), (layout.left - 7, y), scale_face)?;
+    }
     let all = chart.totals.wait_ns as f64 / chart.grid.span_ns() as f64;
     page.text(&format!("{} on average", text::mean(all)), (layout.right + 12, top + height / 2), faint)
 }

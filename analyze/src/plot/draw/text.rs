@@ -7,13 +7,29 @@ use intervals::input::names::printable;
 /// Width of an average character, in parts of the font size.
 const CHARACTER: f64 = 0.56;
 
-/// Escapes characters that XML forbids or that are invisible, and cuts the text to `limit` characters.
+/// Escapes characters that XML forbids or that are invisible, leaves out the directories of source files, and cuts the text to `limit`
+/// characters.
 pub(super) fn clean(text: &str, limit: usize) -> String {
+    cut(&without_directories(&safe(text, limit)), limit)
+}
+
+/// Returns `main.c:12 (work)` of `/src/main.c:12 (work)`.
+fn without_directories(text: &str) -> String {
+    let is_line = |word: &str| {
+        word.rsplit_once(':').is_some_and(|(_, line)| line.bytes().next().is_some_and(|c| c.is_ascii_digit()))
+    };
+    let file = |word| match word {
+        word if is_line(word) => word.rsplit_once('/').map_or(word, |(_, file)| file),
+        word => word,
+    };
+    text.split(' ').map(file).collect::<Vec<_>>().join(" ")
+}
+
+/// Escapes characters that XML forbids or that are invisible.
+fn safe(text: &str, limit: usize) -> String {
     // Limits the work on very long texts.
     let text: String = text.chars().take(4 * limit).collect();
-    let text: String =
-        printable(&text).chars().map(|c| if is_forbidden(c) { '\u{fffd}' } else { c }).collect();
-    cut(&text, limit)
+    printable(&text).chars().map(|c| if is_forbidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Cuts the text to `limit` characters, with an ellipsis.
@@ -32,7 +48,7 @@ pub(super) fn distinct(names: &[&str], limit: usize) -> Vec<String> {
         same.count() == 0
     };
     let without_middle = |name: &str| {
-        let whole: Vec<char> = clean(name, name.chars().count().max(1)).chars().collect();
+        let whole: Vec<char> = safe(name, name.chars().count().max(1)).chars().collect();
         let (head, tail) = ((limit.saturating_sub(1)) / 2, limit.saturating_sub(1).div_ceil(2));
         if whole.len() <= limit {
             return whole.into_iter().collect();
@@ -122,6 +138,13 @@ mod tests {
         let clean = clean("\u{0}\u{1b}[31m<evil>\u{fffe}\u{ffff}\u{7f}\r\n\u{202e}", 200);
         assert!(clean.chars().all(|c| !c.is_control() && !is_forbidden(c) && c != '\u{202e}'), "{clean}");
         assert!(escape(&clean).contains("&lt;evil&gt;"));
+    }
+
+    #[test]
+    fn a_source_file_has_no_directories_unless_two_names_would_look_the_same() {
+        assert_eq!(clean("/very/long/path/main.c:12 (work)", 16), "main.c:12 (work)");
+        assert_eq!(clean("/sys/devices (a/b)", 40), "/sys/devices (a/b)");
+        assert_eq!(distinct(&["/a/x.c:1 (f)", "/b/x.c:1 (f)"], 40), ["/a/x.c:1 (f)", "/b/x.c:1 (f)"]);
     }
 
     #[test]
