@@ -41,7 +41,7 @@ mod usage;
 mod verdicts;
 
 pub use facts::WaitParts;
-pub use lock::{JudgedLock, VerdictRow};
+pub use lock::{Explanation, JudgedLock, VerdictRow};
 pub use parts::PartsByLock;
 pub use predictions::Prediction;
 pub use verdicts::{Finding, Verdict};
@@ -267,6 +267,26 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
     format!("not seen: whether a lock is the cause; {lived}; {}", next.join(", "))
 }
 
+impl Why {
+    fn all_are_quiet(&self) -> bool {
+        self.locks.iter().all(|lock| lock.quiet().is_some())
+    }
+
+    /// Returns whether locks are the cause, if what was judged answers that.
+    pub fn answer(&self) -> Option<String> {
+        match &self.ledger {
+            _ if self.locks.is_empty() => None,
+            Some(ledger) if self.all_are_quiet() || !ledger.unrecorded().is_empty() => {
+                Some(not_the_cause(ledger, self.has_off_cpu))
+            }
+            None if self.all_are_quiet() => Some(
+                "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
 /// A part of the text.
 enum Part<'a> {
     Lock(&'a JudgedLock),
@@ -362,17 +382,10 @@ impl Table for Why {
         if !page.columns.is_empty() {
             return table::write_table(self, columns, page, out);
         }
-        let all_are_quiet = self.locks.iter().all(|lock| lock.quiet().is_some());
         let mut parts: Vec<Part<'_>> = self.locks.iter().map(Part::Lock).collect();
-        let not_the_cause = |ledger| not_the_cause(ledger, self.has_off_cpu);
-        match &self.ledger {
-            _ if parts.is_empty() => (),
-            Some(ledger) if all_are_quiet => parts.push(Part::Line(not_the_cause(ledger))),
-            Some(ledger) if !ledger.unrecorded().is_empty() => parts.insert(0, Part::Line(not_the_cause(ledger))),
-            None if all_are_quiet => parts.push(Part::Line(
-                "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
-            )),
-            _ => (),
+        if let Some(answer) = self.answer() {
+            let at = if self.all_are_quiet() { parts.len() } else { 0 };
+            parts.insert(at, Part::Line(answer));
         }
         for (part, number) in parts.into_iter().zip(0..) {
             if number > 0 {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
 
 use super::{
+    FRAMES,
     herds::Herds,
     parts::{ByState, LockParts, SiteParts, most},
     usage::LockUse,
@@ -301,12 +302,15 @@ impl FactNames {
     ) -> Self {
         let names = &input.names;
         let site = |number: u32| names.point_of_number(number).label();
-        let slept_in = |(syscall, chain): (Option<Syscall>, u32)| {
-            let functions = names.chain_of_number(chain);
-            match syscall {
-                Some(syscall) => syscall_label(syscall, functions),
-                None => printable(&functions.join(STACK_SEPARATOR)).into_owned(),
-            }
+        // A page knows more functions of each stack.
+        let mut slept_in = FxHashMap::<(Option<Syscall>, &[String]), i64>::default();
+        for ((syscall, chain), ns) in &parts.slept_in {
+            let functions = names.chain_of_number(*chain);
+            *slept_in.entry((*syscall, &functions[..functions.len().min(FRAMES)])).or_default() += ns;
+        }
+        let place = |(syscall, functions): (Option<Syscall>, &[String])| match syscall {
+            Some(syscall) => syscall_label(syscall, functions),
+            None => printable(&functions.join(STACK_SEPARATOR)).into_owned(),
         };
         let slept = |(_, parts): &&(u32, SiteParts)| {
             ASLEEP.iter().map(|state| parts.caused[*state as usize]).fold(0, i64::saturating_add)
@@ -315,7 +319,7 @@ impl FactNames {
         let stopped = State::Stopped as usize;
         let stopped_ns = sites.iter().map(|(_, parts)| parts.caused[stopped]);
         let stopped_ns = stopped_ns.fold(parts.owners[stopped], i64::saturating_add);
-        let were_stopped = stopped_ns > parts.slept_in.values().copied().max().unwrap_or(0);
+        let were_stopped = stopped_ns > slept_in.values().copied().max().unwrap_or(0);
         let path = input.trace.paths().events.to_string_lossy();
         let row = names.lock(id);
         Self {
@@ -325,7 +329,7 @@ impl FactNames {
             source: row.map_or("pthread", |lock| source(lock.kind)),
             has_no_holds: row.is_some_and(|lock| has_no_holds(lock.kind, input)),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
-            slept_in: most(&parts.slept_in).map(slept_in).filter(|place| !place.is_empty()),
+            slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
             were_stopped,
             slept_at: slept_at.map(|(number, _)| site(*number)),
             nested: most(&parts.nested_in).map(|(lock, number)| {

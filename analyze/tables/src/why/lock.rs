@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     facts::{Facts, UsedLock, WaitParts},
     parts::{LockParts, most},
+    predictions::Prediction,
     verdicts::{Finding, Verdict, judge, percent},
 };
 use intervals::input::Input;
@@ -45,6 +46,17 @@ pub struct JudgedLock {
     pub parts: WaitParts,
     /// Every verdict, those that are said first.
     pub findings: Vec<Finding>,
+}
+
+/// What is said of a lock, in sentences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Who waited how long.
+    pub cost: String,
+    /// The verdicts that are said: each with its evidence, its advice and what that would gain, or empty texts.
+    pub findings: Vec<[String; 4]>,
+    /// The values of the rules that do not hold, and the command that goes on.
+    pub notes: Vec<String>,
 }
 
 /// One verdict on one lock, for formats that have rows.
@@ -111,16 +123,15 @@ impl JudgedLock {
     }
 
     /// Returns the finding that it slows nobody down.
-    pub(super) fn quiet(&self) -> Option<&Finding> {
+    pub fn quiet(&self) -> Option<&Finding> {
         self.said().find(|finding| finding.verdict == Verdict::Quiet)
     }
 
-    /// Writes the lock as text: a heading, the verdicts that are said, and the values of the rules that do not hold.
-    pub(super) fn write(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+    /// Returns what is said of it, in sentences.
+    pub fn explain(&self) -> Explanation {
         let waited_ns = self.parts.waited_ns;
         let threads =
             if self.waiters == 1 { "1 thread".to_owned() } else { format!("{} threads", self.waiters) };
-        let trace = self.trace.as_deref().map_or_else(String::new, |trace| format!("{trace}: "));
         let waited = format!(
             "{threads} waited {} for it, {} of their time{}",
             units::duration(waited_ns),
@@ -128,40 +139,50 @@ impl JudgedLock {
             self.most
         );
         let polled = format!("threads polled {} for it", units::duration(self.polled_ns));
-        let heading = match (self.waiters, self.polled_ns) {
+        let cost = match (self.waiters, self.polled_ns) {
             (_, 0) => waited,
             (0, _) => polled,
             _ => format!("{waited}; {polled}"),
         };
-        let heading = format!("{trace}{}: {heading}", self.name);
-        style.wrapped_in(Paint::Bold, &heading, out)?;
-        for (finding, number) in self.said().zip(1..) {
-            style.labelled(&format!("{number}. "), &finding.summary(waited_ns), out)?;
+        let finding = |finding: &Finding| {
+            let (mut evidence, mut advice) = (String::new(), String::new());
             if finding.verdict != Verdict::Quiet {
-                style.labelled("   ", &finding.evidence, out)?;
-                style.labelled("   -> ", &finding.advice, out)?;
-                if let Some(prediction) = &finding.prediction {
-                    style.labelled("      ", &prediction.to_string(), out)?;
-                }
+                (evidence, advice) = (finding.evidence.clone(), finding.advice.clone());
             }
-        }
-        match self.said().next().map(|finding| finding.verdict) {
-            Some(Verdict::Quiet) => return Ok(()),
-            Some(Verdict::Deadlock) => return style.wrapped(&format!("see: `{}`", self.see), out),
-            Some(_) => {}
-            None => style.labelled("", "no rule holds: the waiting has no main cause", out)?,
-        }
+            let prediction = finding.prediction.as_ref().map(Prediction::to_string).unwrap_or_default();
+            [finding.summary(waited_ns), evidence, advice, prediction]
+        };
         let value = |finding: &Finding| {
             let (value, limit) =
                 finding.value_ppm.zip(finding.limit_ppm).filter(|(value, _)| *value >= 10_000)?;
             let (value, limit) = (percent(value, 1_000_000), percent(limit, 1_000_000));
             Some(format!("{} {value} (a cause from {limit})", finding.short?))
         };
-        let others = self.findings.iter().filter(|finding| !finding.holds);
-        let others: Vec<String> = others.filter_map(value).collect();
-        if !others.is_empty() {
-            style.wrapped(&format!("also: {}", others.join(", ")), out)?;
+        let mut notes = Vec::new();
+        let first = self.said().next().map(|finding| finding.verdict);
+        if first.is_none() {
+            notes.push("no rule holds: the waiting has no main cause".to_owned());
         }
-        style.wrapped(&format!("see: `{}`", self.see), out)
+        if !matches!(first, Some(Verdict::Quiet | Verdict::Deadlock)) {
+            let others = self.findings.iter().filter(|finding| !finding.holds);
+            let others: Vec<String> = others.filter_map(value).collect();
+            notes.extend((!others.is_empty()).then(|| format!("also: {}", others.join(", "))));
+        }
+        notes.extend((first != Some(Verdict::Quiet)).then(|| format!("see: `{}`", self.see)));
+        Explanation { cost, findings: self.said().map(finding).collect(), notes }
+    }
+
+    /// Writes the lock as text: a heading, the verdicts that are said, and the values of the rules that do not hold.
+    pub(super) fn write(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        let Explanation { cost, findings, notes } = self.explain();
+        let trace = self.trace.as_deref().map_or_else(String::new, |trace| format!("{trace}: "));
+        style.wrapped_in(Paint::Bold, &format!("{trace}{}: {cost}", self.name), out)?;
+        for (finding, number) in findings.iter().zip(1..) {
+            let number = format!("{number}. ");
+            let labels = [number.as_str(), "   ", "   -> ", "      "];
+            let said = labels.into_iter().zip(finding).filter(|(_, text)| !text.is_empty());
+            said.into_iter().try_for_each(|(label, text)| style.labelled(label, text, out))?;
+        }
+        notes.iter().try_for_each(|note| style.wrapped(note, out))
     }
 }

@@ -87,7 +87,9 @@ impl fmt::Display for Prediction {
         let (Some(change), Some(low), Some(high)) = (self.change_ppm, self.low_ppm, self.high_ppm) else {
             return write!(f, "no prediction: {}", self.reason.as_deref().unwrap_or("nothing to replay"));
         };
-        let percent = |ppm: i64| format!("{:+.0} %", ppm as f64 / 1e4);
+        // What is left is said: -99.5 % is not all.
+        let digits = |ppm: i64| usize::from(ppm > -1_000_000 && ppm < -990_000);
+        let percent = |ppm: i64| format!("{:+.*} %", digits(ppm), ppm as f64 / 1e4);
         let [change, low, high] = [change, low, high].map(percent);
         write!(f, "{}: length of the run {change} ({low} .. {high})", self.does)?;
         if let Some(waits) = self.waits_ppm {

@@ -278,9 +278,14 @@ impl<'a> Rules<'a> {
                 heading: "most of its holders were not recorded",
                 short: Some("not recorded"),
                 evidence: format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
-                advice: if names.has_no_holds {
+                advice: if names.has_no_holds || matches!(names.source, "rust" | "go") {
                     let (trace, lock) = (&names.trace, &names.lock);
-                    format!("it belongs to a lock of the program's own, whose holders klock cannot see; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
+                    let of = match names.source {
+                        "rust" => "klock cannot see who holds locks of Rust",
+                        "go" => "klock cannot see who holds locks of Go",
+                        _ => "it belongs to a lock of the program's own, whose holders klock cannot see",
+                    };
+                    format!("{of}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
                 } else if facts.nobody_ns > 0 {
                     "record the holds, too: `klock record COMMAND` has those of pthread locks, `--locks kernel` those of kernel locks".into()
                 } else {
