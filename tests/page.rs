@@ -1,5 +1,5 @@
 //! Opens the page of `klock html` in a headless Chromium and uses it: sorting, filtering, search, zoom, hover, the way from a waiter to its
-//! holder, keys, light and dark. No request may leave the page, no name of a trace may run as a script.
+//! holder, keys, the wheel, areas, links, flame graphs, light and dark. No request may leave the page, no name of a trace may run as a script.
 //!
 //! needs: node, chromium
 
@@ -129,6 +129,24 @@ fn a_page_can_be_used_and_its_totals_are_those_of_the_report() {
     assert!(number(&shifted["moved"]) > 500.0, "{shifted}");
     assert!(number(&shifted["wrong"]) * 1000.0 <= number(&shifted["moved"]), "{shifted}");
 
+    let threads = &found["threads"];
+    assert_eq!(threads["waits"], threads["all"], "each wait is in the lane of its thread");
+    assert!(number(&threads["rows"]) > 1.0);
+    let area = &found["area"];
+    assert_eq!((&area["first"], &area["last"]), (&0.into(), &0.into()), "{area}");
+    assert!(area["panel"].as_str().unwrap().contains("Who waited for whom"), "{area}");
+    assert!(found["hash"].as_str().unwrap().contains("area="), "{}", found["hash"]);
+    let linked = &found["linked"];
+    assert_eq!((&linked["to"], &linked["lanes"]), (&1000.into(), &"threads".into()), "{linked}");
+    assert_eq!((&found["mislinked"]["from"], &found["mislinked"]["to"]), (&0.into(), &whole["before"]["to"]));
+    assert!(found["help"].as_str().unwrap().contains("follows a wait to its holder"), "{}", found["help"]);
+    assert!(number(&found["wheel"]["moved"]) > 0.0 && found["wheel"]["same"] == true, "{}", found["wheel"]);
+    assert!(length(&found["pinched"]) < length(&whole["before"]));
+    assert!(names(&found["cards"]).iter().all(|card| card.contains("see: klock ")), "{}", found["cards"]);
+    assert!(!names(&found["cards"]).is_empty() && names(&found["legend"]).len() >= 4);
+    assert_eq!(names(&found["flames"]), ["Waits by stack"]);
+    assert!(number(&found["flame"]["matches"]) > 0.0, "{}", found["flame"]);
+
     assert_ne!(found["light"], found["dark"]);
     assert_eq!(found["light"], found["switched"]);
     assert!(number(&found["frames"]["draws"]) >= 60.0);
@@ -152,4 +170,28 @@ fn no_name_of_a_trace_runs_as_a_script_or_hides_what_it_is() {
     let shown = names(&found["names"]).join("\n");
     assert!(shown.contains("<img src=x onerror=window.attacked=1>"), "{shown}");
     assert!(shown.contains("\\u{202e}") && shown.contains("\\u{1b}"), "{shown}");
+}
+
+/// Opens the page of a trace at a width, and returns what is in sight there: `[name of the first row of the table, after numbers were scrolled;
+/// the panel of details beside the timeline; the width of the page]`.
+fn in_sight(trace_name: &str, width: u32) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.html");
+    page(&trace(trace_name), &file);
+    let script = root().join("tests/page/sight.mjs");
+    let ended = run(Command::new("node").arg(script).arg("chromium").arg(&file).arg(width.to_string()));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "full: uses the page in Chromium"]
+fn names_of_rows_and_details_are_in_sight_on_narrow_and_wide_screens() {
+    for (trace, width) in [("demo", 800), ("demo", 1600), ("off_cpu", 800), ("threads_64", 800)] {
+        let found = in_sight(trace, width);
+        assert_eq!(found["errors"], serde_json::json!([]), "{trace} {width}");
+        assert!(number(&found["wide"]) <= f64::from(width), "{trace} {width}: {found}");
+        assert_eq!(found["name"], true, "{trace} {width}: {found}");
+        assert_eq!(found["details"], true, "{trace} {width}: {found}");
+    }
 }

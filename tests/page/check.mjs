@@ -18,7 +18,7 @@ found.searched = await texts("#table-report tbody td.name");
 await type("#table-report input[type=search]", "");
 await type('#table-report [data-filter="count"]', ">1");
 found.filtered = await texts("#table-report tbody td.name");
-await page.evaluate("document.querySelector('#tab-blame').click()");
+await page.evaluate("document.querySelector('#tab-blame')?.click()");
 found.blame = (await texts("#table-blame tbody tr")).length;
 
 // The timeline: keys, hover, a click on a wait and on to its holder.
@@ -75,6 +75,58 @@ if (wait >= 0) {
     const anew = await drawn();
     const others = (x, y) => { let count = 0; for (let i = 0; i < x.length; i += 4) if ([0, 1, 2].some((at) => Math.abs(x[i + at] - y[i + at]) > 8)) count++; return count; };
     return { pixels: anew.length / 4, moved: others(before, shifted), wrong: others(shifted, anew) }; })()`);
+}
+
+// Rows, areas, links, help, the wheel.
+await page.evaluate("document.querySelector('#timeline').scrollIntoView()");
+await type(".timeline input[type=search]", "");
+await page.key("0");
+await page.evaluate("(() => { const e = document.querySelector('.timeline select'); e.value = 'threads'; e.dispatchEvent(new Event('change')); })()");
+found.threads = await page.evaluate("({ rows: klock.timeline.state.rows.length, waits: [...klock.timeline.intervals.lanes].slice(klock.timeline.intervals.locks).reduce((sum, lane) => sum + lane.above[1].index.length, 0), all: klock.timeline.intervals.kind.filter((kind) => kind === 1).length })");
+await page.evaluate("(() => { const e = document.querySelector('.timeline select'); e.value = 'both'; e.dispatchEvent(new Event('change')); })()");
+const canvas = await page.evaluate("(() => { const { left, top, width } = document.querySelector('canvas').getBoundingClientRect(); return { left, top, width }; })()");
+const gutter = Math.min(280, Math.round(canvas.width * 0.28));
+await page.mouse("mousePressed", canvas.left + gutter + 1, canvas.top + 70, { button: "left", clickCount: 1 });
+await page.mouse("mouseMoved", canvas.left + canvas.width - 2, canvas.top + 75, { button: "left" });
+await page.mouse("mouseReleased", canvas.left + canvas.width - 2, canvas.top + 75, { button: "left", clickCount: 1 });
+await page.frame();
+found.area = await page.evaluate(`(() => { const { state, intervals: a } = klock.timeline; if (!state.area) return null; let waited = 0;
+  for (let i = 0; i < a.count; i++) if (a.kind[i] === 1 && a.lock[i] === state.rows[0]) waited += Math.max(0, Math.min(state.area.to, a.start[i] + a.length[i]) - Math.max(state.area.from, a.start[i]));
+  return { first: state.area.first, last: state.area.last, waited, shown: document.querySelector(".panel .sums td").textContent, panel: document.querySelector(".panel").textContent }; })()`);
+await new Promise((next) => setTimeout(next, 400));
+found.hash = await page.evaluate("location.hash");
+await page.key("Escape");
+await page.evaluate("location.hash = '#from=0&to=1000&rows=threads&find=' + encodeURIComponent('<img src=x onerror=window.attacked=1>')");
+await page.frame();
+await page.frame();
+found.linked = await page.evaluate("(({from, to, lanes, words}) => ({from, to, lanes, words}))(klock.timeline.state)");
+await page.evaluate("location.hash = '#from=x&to=-1&rows=1&interval=1e9&area=1-2'");
+await page.frame();
+await page.frame();
+found.mislinked = await state();
+await page.evaluate("document.activeElement?.blur()");
+await page.key("?");
+found.help = await page.evaluate("document.querySelector('dialog').open && document.querySelector('dialog').textContent");
+await page.key("Escape");
+await page.evaluate("document.querySelector('dialog').close(); document.activeElement?.blur(); scrollTo(0, 0)");
+await page.evaluate("document.querySelector('#timeline').scrollIntoView()");
+const scrolled = () => page.evaluate("scrollY");
+const [was, view] = [await scrolled(), await state()];
+await page.mouse("mouseWheel", canvas.left + canvas.width / 2, 200, { deltaX: 0, deltaY: 120 });
+for (let i = 0; i < 100 && (await scrolled()) === was; i++) await page.frame();
+found.wheel = { moved: (await scrolled()) - was, same: JSON.stringify(view) === JSON.stringify(await state()) };
+await page.mouse("mouseWheel", canvas.left + canvas.width / 2, 200, { deltaX: 0, deltaY: -120, modifiers: 2 });
+await page.frame();
+found.pinched = await state();
+
+// What the page says and shows beside the timeline.
+found.cards = await texts("#why article");
+found.others = await texts("#why .others button");
+found.legend = await texts(".legend span");
+found.flames = await texts(".flamegraph h3");
+if (found.flames.length) {
+  await type(".flamegraph input[type=search]", await page.evaluate("document.querySelector('.frame:last-child').textContent"));
+  found.flame = await page.evaluate("(() => { const m = document.querySelectorAll('.frame.match'); return { matches: m.length, status: document.querySelector('.flamegraph .status').textContent }; })()");
 }
 
 const paper = () => page.evaluate("getComputedStyle(document.body).backgroundColor");

@@ -17,3 +17,13 @@ export function el(name, attributes = {}, ...children) {
   node.append(...children);
   return node;
 }
+
+/** Returns the nodes of a sentence: what is between backticks is a command, which a click copies. @param {string} text @returns {Node[]} */
+export function sentence(text) {
+  return text.split("`").map((part, at) => at % 2 === 0 ? document.createTextNode(part) : el("code", {
+    title: "Copy", onclick: () => navigator.clipboard?.writeText(part),
+  }, part));
+}
+
+/** Makes a button. @param {string} text @param {string} title @param {() => void} onclick */
+export const button = (text, title, onclick) => el("button", { title, onclick }, text);

@@ -39,7 +39,8 @@ export function tableView(table, data, onLock) {
   let query = "";
   const root = el("div", { class: "table", id: `table-${table.id}` });
   const status = el("p", { class: "status", "aria-live": "polite" });
-  const visible = () => [...columns.filter((c) => c.is_shown && !c.is_name), ...named];
+  // The name stays in sight while numbers are scrolled.
+  const visible = () => [...named, ...columns.filter((c) => c.is_shown && !c.is_name)];
 
   const rows = () => {
     const tests = columns.filter((c) => c.filter).map((c) => ({ c, test: test(c.filter, c, strings) }));
@@ -79,8 +80,8 @@ export function tableView(table, data, onLock) {
     }))));
     const sum = (c) => found.reduce((sum, row) => sum + (Number.isNaN(c.data[row]) ? 0 : c.data[row]), 0);
     foot.replaceChildren(el("tr", {}, ...list.map((c) =>
-      el("td", { class: isText(c) ? "text" : "number", "data-sum": c.sums ? c.name : null, "data-ns": c.sums ? sum(c) : null },
-        c.sums ? show(sum(c), c.kind, strings) : c.is_name ? `sum of ${found.length} rows` : ""))));
+      el("td", { class: c.is_name ? "name" : isText(c) ? "text" : "number", "data-sum": c.sums ? c.name : null, "data-ns": c.sums ? sum(c) : null },
+        c.sums ? show(sum(c), c.kind, strings) : c.is_name ? found.length === 1 ? "sum of 1 row" : `sum of ${found.length} rows` : ""))));
     const hidden = table.hidden ? `; ${table.hidden.toLocaleString("en-US")} more are in klock ${table.id}` : "";
     status.textContent = `${found.length} of ${table.rows} rows${hidden}`;
     more.hidden = found.length <= shown;
@@ -96,16 +97,16 @@ export function tableView(table, data, onLock) {
     };
     head.replaceChildren(
       el("tr", {}, ...list.map((c) => el("th", {
-        class: isText(c) ? "text" : "number", scope: "col", title: c.doc,
+        class: c.is_name ? "name" : isText(c) ? "text" : "number", scope: "col", title: c.doc,
         "aria-sort": sorted === c ? (isDescending ? "descending" : "ascending") : "none",
       }, el("button", { "data-column": c.name, onclick: () => sort(c) }, c.heading)))),
-      el("tr", { class: "filters" }, ...list.map((c) => el("th", {}, el("input", {
+      el("tr", { class: "filters" }, ...list.map((c) => el("th", { class: c.is_name ? "name" : null }, el("input", {
         "aria-label": `Filter ${c.heading}`, placeholder: isText(c) ? "contains" : c.kind === "duration" ? ">1ms" : ">0", value: c.filter,
         "data-filter": c.name, oninput: (event) => { c.filter = event.target.value.trim(); fill(); },
       })))));
   }
 
-  const choice = el("details", { class: "choice" }, el("summary", {}, "Columns"), el("div", {}, ...columns.filter((c) => !c.is_name).map((c) =>
+  const choice = el("details", { class: "choice" }, el("summary", {}, "Columns"), el("div", {}, ...columns.filter((c) => !c.is_name && c !== ids).map((c) =>
     el("label", { title: c.doc }, el("input", {
       type: "checkbox", checked: c.is_shown,
       onchange: (event) => { c.is_shown = event.target.checked; headings(); fill(); },

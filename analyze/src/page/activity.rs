@@ -1,6 +1,7 @@
 //! Finds the busiest windows of a trace by its rows alone.
 //!
-//! Each acquisition counts, and each wait by its end and the length that was recorded with it. That takes no engine and hardly any columns, so
+//! Each acquisition counts, and each wait by its end and the length that was recorded with it. Times off-CPU count too, and weigh where no
+//! thread waited for a lock. That takes no engine and hardly any columns, so
 //! a page reads its trace once more for this alone.
 
 use trace_format::{Batch, EventKind, EventRow};
@@ -17,7 +18,8 @@ const SLICES: usize = 1 << 15;
 pub(super) struct Activity {
     slices: Slices,
     waited_ns: Vec<i64>,
-    /// Holds and waits that begin in the slice.
+    off_ns: Vec<i64>,
+    /// Holds, waits and times off-CPU that begin in the slice.
     begun: Vec<u64>,
 }
 
@@ -36,13 +38,13 @@ impl Activity {
 
     fn new((from_ns, to_ns): (i64, i64)) -> Self {
         let slices = Slices::new(from_ns, to_ns, SLICES);
-        Self { slices, waited_ns: vec![0; SLICES], begun: vec![0; SLICES] }
+        Self { slices, waited_ns: vec![0; SLICES], off_ns: vec![0; SLICES], begun: vec![0; SLICES] }
     }
 
     /// Adds a row, if it is selected.
     fn add<R: EventRow>(&mut self, row: &R, is_selected: impl FnOnce(&R) -> bool) {
         let kind = row.kind();
-        if !matches!(kind, EventKind::Acquire | EventKind::Abandon) || !is_selected(row) {
+        if !is_counted(kind) || !is_selected(row) {
             return;
         }
         let ts_ns = row.ts_ns();
@@ -50,7 +52,7 @@ impl Activity {
             self.begun[self.slices.at(ts_ns)] += 1;
         }
         if let Some(wait_ns) = row.wait_ns().filter(|ns| *ns > 0) {
-            self.add_wait(ts_ns, wait_ns);
+            self.add_wait(kind, ts_ns, wait_ns);
         }
     }
 
@@ -67,15 +69,16 @@ impl Activity {
             first = next;
         }
         for (row, wait_ns) in batch.waits().take_while(|(row, _)| *row < used) {
-            if matches!(kinds[row], EventKind::Acquire | EventKind::Abandon) {
-                self.add_wait(times[row], wait_ns);
+            if is_counted(kinds[row]) {
+                self.add_wait(kinds[row], times[row], wait_ns);
             }
         }
     }
 
-    fn add_wait(&mut self, end_ns: i64, wait_ns: i64) {
-        let (start_ns, waited_ns) = (end_ns.saturating_sub(wait_ns), &mut self.waited_ns);
-        self.slices.spread(start_ns, end_ns, |slice, ns| waited_ns[slice] += ns);
+    fn add_wait(&mut self, kind: EventKind, end_ns: i64, wait_ns: i64) {
+        let start_ns = end_ns.saturating_sub(wait_ns);
+        let sums = if kind == EventKind::OffCpu { &mut self.off_ns } else { &mut self.waited_ns };
+        self.slices.spread(start_ns, end_ns, |slice, ns| sums[slice] += ns);
         self.begun[self.slices.at(start_ns)] += 1;
     }
 
@@ -87,7 +90,9 @@ impl Activity {
         if self.begun.iter().sum::<u64>() <= most {
             return vec![all];
         }
-        let (mut weights, mut begun) = (self.waited_ns.clone(), self.begun.clone());
+        let waited = self.waited_ns.iter().any(|ns| *ns > 0);
+        let mut weights = if waited { self.waited_ns.clone() } else { self.off_ns.clone() };
+        let mut begun = self.begun.clone();
         let mut windows: Vec<Window> = Vec::new();
         for _ in 0..count {
             let share = (most / count as u64).max(1);
@@ -111,6 +116,10 @@ impl Activity {
         windows.sort_by_key(|window| window.from_ns);
         if windows.is_empty() { vec![Window { to_ns: self.slices.begin(1), ..all }] } else { windows }
     }
+}
+
+fn is_counted(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Acquire | EventKind::Abandon | EventKind::OffCpu)
 }
 
 #[cfg(test)]

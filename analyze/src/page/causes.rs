@@ -1,7 +1,12 @@
 //! Passes the items of one reading on to the parts of a page: the ends of chains, the parts of the waits for judged locks, the states of holders,
 //! the levels of the timeline, and the intervals of its windows.
 
-use super::{levels::Levels, windows::Keep};
+use trace_format::{EventKind, EventRow, LockId, TaskId};
+
+use super::{
+    levels::{HELD, Levels, OFF, WAITED},
+    windows::Keep,
+};
 use intervals::{
     input::selection::Selection,
     items::{Item, Needs, Sink},
@@ -16,6 +21,9 @@ pub(super) struct Causes<'a> {
     /// The states of the holders in the rows of the report, if they are recorded.
     pub(super) states: Option<HoldStates<'a, RowKey>>,
     pub(super) levels: Levels,
+    pub(super) threads: Levels,
+    /// Whether a thread that left the CPU is of interest: off-CPU times of all threads were recorded.
+    pub(super) has_off_cpu: bool,
     pub(super) keep: Keep,
 }
 
@@ -27,7 +35,12 @@ impl Sink for Causes<'_> {
     #[inline]
     fn push(&mut self, item: Item<'_>) {
         match item {
-            Item::Row(_) => self.why.push(item),
+            Item::Row(row) => {
+                self.why.push(item);
+                if self.has_off_cpu && row.kind() == EventKind::OffCpu {
+                    self.off_cpu(row);
+                }
+            }
             Item::Caused(_) | Item::Passed(_) | Item::Nested(_) => self.chains.push(item),
             Item::Direct(caused) => {
                 self.why.push(Item::Caused(caused));
@@ -36,9 +49,17 @@ impl Sink for Causes<'_> {
             Item::Hold(hold) => {
                 self.why.push(item);
                 self.states.iter_mut().for_each(|states| states.push(item));
-                self.interval(item, self.selection.selects_hold(hold));
+                if self.selection.selects_hold(hold) && self.selection.selects_lock(hold.lock.0) {
+                    self.interval((hold.lock, hold.task), (hold.start_ns, hold.end_ns), HELD);
+                    self.keep.push(item);
+                }
             }
-            Item::Wait(wait) => self.interval(item, self.selection.selects_wait(wait)),
+            Item::Wait(wait)
+                if self.selection.selects_wait(wait) && self.selection.selects_lock(wait.lock.0) =>
+            {
+                self.interval((wait.lock, wait.task), (wait.start_ns, wait.end_ns), WAITED);
+                self.keep.push(item);
+            }
             _ => {}
         }
     }
@@ -46,10 +67,16 @@ impl Sink for Causes<'_> {
 
 impl Causes<'_> {
     #[inline]
-    fn interval(&mut self, item: Item<'_>, is_selected: bool) {
-        if is_selected && item.lock().is_some_and(|lock| self.selection.selects_lock(lock.0)) {
-            self.levels.push(item);
-            self.keep.push(item);
-        }
+    fn interval(&mut self, (lock, task): (LockId, TaskId), (start_ns, end_ns): (i64, i64), what: usize) {
+        self.levels.add(lock.0, start_ns, end_ns, what);
+        self.threads.add(task.0, start_ns, end_ns, what);
+    }
+
+    fn off_cpu(&mut self, row: &dyn EventRow) {
+        let (Some(task), Some(off_ns)) = (row.task(), row.wait_ns()) else { return };
+        let (end_ns, runq_ns) = (row.ts_ns(), row.runq_ns().unwrap_or(0).clamp(0, off_ns.max(0)));
+        let start_ns = end_ns.saturating_sub(off_ns);
+        self.threads.add(task.0, start_ns, end_ns, OFF);
+        self.keep.off_cpu(row, [start_ns, end_ns - runq_ns, end_ns]);
     }
 }

@@ -10,9 +10,10 @@ use super::pack::{Pack, Packed};
 pub(super) struct Data {
     pub(super) strings: Vec<String>,
     pub(super) about: About,
-    pub(super) verdicts: Vec<Verdict>,
+    pub(super) verdicts: Verdicts,
     pub(super) tables: Vec<TableData>,
     pub(super) timeline: Timeline,
+    pub(super) flames: Vec<Flame>,
     pub(super) pictures: Vec<Picture>,
 }
 
@@ -53,15 +54,37 @@ impl About {
     }
 }
 
+/// The answers of `klock why`.
+#[derive(Debug, Serialize)]
+pub(super) struct Verdicts {
+    /// Whether locks are the cause, if that is known.
+    pub(super) answer: Option<i64>,
+    pub(super) locks: Vec<Verdict>,
+    /// Locks that were waited for and are not judged.
+    pub(super) hidden: usize,
+}
+
 /// The answer of `klock why` about a lock.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) lock_id: i32,
     pub(super) lock: i64,
-    pub(super) waited_ns: i64,
-    pub(super) waiters: usize,
-    /// The verdict's word, the evidence and the advice.
-    pub(super) findings: Vec<[i64; 3]>,
+    /// Whether it slows somebody down, and is waited for much beside the others.
+    pub(super) matters: bool,
+    pub(super) cost: i64,
+    /// The verdict, the evidence, the advice and the prediction.
+    pub(super) findings: Vec<[i64; 4]>,
+    pub(super) notes: Vec<i64>,
+}
+
+/// A flame graph.
+#[derive(Debug, Serialize)]
+pub(super) struct Flame {
+    pub(super) title: &'static str,
+    pub(super) is_off_cpu: bool,
+    /// The frames of each stack, from the thread to the lock.
+    pub(super) stacks: Vec<Vec<i64>>,
+    pub(super) weights: Packed,
 }
 
 /// A table.
@@ -100,11 +123,14 @@ pub(super) struct Timeline {
     /// Locks of the trace.
     pub(super) locks_total: usize,
     pub(super) levels: Vec<Level>,
+    /// By thread, the one that waited longest first: its label. Threads without levels come last.
+    pub(super) threads: Packed,
+    pub(super) thread_level: Level,
     pub(super) windows: Vec<Window>,
     pub(super) intervals: Intervals,
 }
 
-/// The first locks in periods of equal length, one lock after the other.
+/// The first locks or threads in periods of equal length, one after the other.
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
     pub(super) period_ns: i64,
@@ -114,6 +140,8 @@ pub(super) struct Level {
     pub(super) held: Packed,
     /// The mean number of waiters, in thousandths.
     pub(super) waiting: Packed,
+    /// The share of time that a thread was off-CPU, in thousandths. Nothing for locks.
+    pub(super) off: Packed,
 }
 
 /// A window whose intervals are kept.
@@ -129,22 +157,23 @@ pub(super) struct Intervals {
     pub(super) count: usize,
     /// Short intervals of the windows that are left out.
     pub(super) left_out: u64,
-    /// 0 for a hold, 1 for a wait.
+    /// 0 for a hold, 1 for a wait, 2 for time off-CPU.
     pub(super) kind: Packed,
     pub(super) start: Packed,
     pub(super) length: Packed,
-    /// Index of the lock.
+    /// Index of the lock; missing off-CPU.
     pub(super) lock: Packed,
+    /// Index of the thread.
     pub(super) task: Packed,
     pub(super) mode: Packed,
-    /// The state of a hold, the outcome of a wait.
+    /// The state of a hold, the outcome of a wait, why a thread was off-CPU.
     pub(super) state: Packed,
     pub(super) site: Packed,
     /// Index of the stack; missing if nothing is known beyond the site.
     pub(super) stack: Packed,
     /// The index of the hold that a wait began in.
     pub(super) holder: Packed,
-    /// The task of that hold, which need not be kept.
+    /// The thread of that hold, which need not be kept.
     pub(super) holder_task: Packed,
     /// By stack: its functions.
     pub(super) stacks: Vec<Vec<i64>>,

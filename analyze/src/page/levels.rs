@@ -1,46 +1,42 @@
-//! Adds up how long each lock was held and waited for in each period, for the overview of the timeline.
-
-use trace_format::LockId;
+//! Adds up in each period how long each lock was held and waited for, and what each thread did, for the overview of the timeline.
 
 use super::slices::Slices;
-use intervals::{
-    input::Input,
-    items::{Item, Sink},
-};
-use tables::{cells::Cells, key::Ids};
 
-/// Periods of the finest level.
+/// Periods of the finest level of locks.
 pub(super) const PERIODS: usize = 2048;
+/// Periods of threads.
+pub(super) const THREAD_PERIODS: usize = 256;
 
-/// The time that a lock was held and waited for in a period, in ns.
-pub(super) type Use = [i64; 2];
+/// The time that a lock was held and waited for in a period; or that a thread held locks, waited for locks and was off-CPU, in ns.
+pub(super) type Use = [i64; 3];
 pub(super) const HELD: usize = 0;
 pub(super) const WAITED: usize = 1;
+pub(super) const OFF: usize = 2;
 
-/// Adds up the intervals of some locks by period.
+/// Adds up the intervals of some locks or threads by period.
 pub(super) struct Levels {
     periods: Slices,
-    by_lock: Cells<(), LockId>,
-    locks: usize,
-    /// All locks in the first period, then in the second: holds come in the order of their ends, so those in use stay in a processor's
+    pub(super) count: usize,
+    /// By id: one more than the place of the lock or thread, or 0.
+    places: Vec<u32>,
+    rows: usize,
+    /// All rows in the first period, then in the second: holds come in the order of their ends, so those in use stay in a processor's
     /// cache.
     sums: Vec<Use>,
 }
 
 impl Levels {
-    /// Adds up the intervals of these locks.
-    pub(super) fn new(
-        input: &Input<'_>,
-        locks: impl Iterator<Item = i32>,
-        (from_ns, to_ns): (i64, i64),
-    ) -> Self {
-        let mut by_lock = Cells::new(Ids::Lock, &input.names);
-        for lock in locks {
-            by_lock.index(LockId(lock), |subject| subject.lock);
+    /// Adds up the intervals of the locks or threads with these ids in `count` periods.
+    pub(super) fn new(ids: impl Iterator<Item = i32>, (from_ns, to_ns): (i64, i64), count: usize) -> Self {
+        let (mut places, mut rows) = (Vec::new(), 0);
+        for id in ids.filter_map(|id| usize::try_from(id).ok()) {
+            rows += 1;
+            places.resize(places.len().max(id + 1), 0);
+            places[id] = rows;
         }
-        let locks = by_lock.count();
-        let sums = vec![[0; 2]; locks * PERIODS];
-        Self { periods: Slices::new(from_ns, to_ns, PERIODS), by_lock, locks, sums }
+        let rows = rows as usize;
+        let periods = Slices::new(from_ns, to_ns, count);
+        Self { periods, count, places, rows, sums: vec![[0; 3]; rows * count] }
     }
 
     /// Returns the length of a period, in ns.
@@ -48,28 +44,29 @@ impl Levels {
         self.periods.length_ns
     }
 
-    /// Returns the periods of a lock.
-    pub(super) fn of(&self, lock: i32) -> Vec<Use> {
-        let at = self.by_lock.find(LockId(lock), LockId(lock));
-        let sums = |period| at.map_or([0; 2], |at| self.sums[period * self.locks + at as usize]);
-        (0..PERIODS).map(sums).collect()
+    /// Returns the ids of all rows.
+    pub(super) fn ids(&self) -> impl Iterator<Item = i32> {
+        (0..).zip(&self.places).filter(|(_, place)| **place > 0).map(|(id, _)| id)
     }
 
     #[inline]
-    fn add(&mut self, lock: LockId, start_ns: i64, end_ns: i64, what: usize) {
-        let Some(at) = self.by_lock.find(lock, lock) else { return };
-        let Self { periods, locks, sums, .. } = self;
-        periods.spread(start_ns, end_ns, |period, ns| sums[period * *locks + at as usize][what] += ns);
+    fn place(&self, id: i32) -> Option<usize> {
+        let place = usize::try_from(id).ok().and_then(|id| self.places.get(id)).copied()?;
+        place.checked_sub(1).map(|place| place as usize)
     }
-}
 
-impl Sink for Levels {
+    /// Returns the periods of a lock or a thread.
+    pub(super) fn of(&self, id: i32) -> Vec<Use> {
+        let at = self.place(id);
+        let sums = |period| at.map_or([0; 3], |at| self.sums[period * self.rows + at]);
+        (0..self.count).map(sums).collect()
+    }
+
+    /// Adds an interval.
     #[inline]
-    fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Hold(hold) => self.add(hold.lock, hold.start_ns, hold.end_ns, HELD),
-            Item::Wait(wait) => self.add(wait.lock, wait.start_ns, wait.end_ns, WAITED),
-            _ => {}
-        }
+    pub(super) fn add(&mut self, id: i32, start_ns: i64, end_ns: i64, what: usize) {
+        let Some(at) = self.place(id) else { return };
+        let Self { periods, rows, sums, .. } = self;
+        periods.spread(start_ns, end_ns, |period, ns| sums[period * *rows + at][what] += ns);
     }
 }

@@ -9,8 +9,11 @@ use std::io::Write;
 
 use trace_format::Trace;
 
-use crate::plot::{self, Theme, overview};
-use ::tables::{beside, blame, gather, report, timeline::window, why};
+use crate::{
+    export::Of,
+    plot::{self, Theme, overview},
+};
+use ::tables::{beside, blame, gather, offcpu, report, timeline::window, why};
 use intervals::{
     causes::Followed,
     input::filter::Filter,
@@ -32,10 +35,8 @@ mod timeline;
 mod windows;
 
 use causes::Causes;
-use data::{About, Data, Picture};
-use levels::Levels;
+use data::{About, Data, Flame, Picture};
 use pack::Pack;
-use windows::Keep;
 
 /// The intervals that a page keeps one by one, if no number is given.
 pub const INTERVALS: usize = 150_000;
@@ -107,20 +108,22 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let chains_options = blame::Options { by: blame::By::State, ..blame_options.clone() };
     let chains_inputs = blame::open(std::slice::from_ref(trace), &chains_options)?;
     let overview = overview::Request::of(trace, &Filter::default(), inputs)?;
-    let has_states = input.has_holder_states()?;
+    let (has_states, has_off_cpu) = (input.has_holder_states()?, input.has_off_cpu()?);
     let plan = timeline::Plan::of(&input, window(&input)?, &options.windows, options.intervals)?;
 
     let (blame, over_time) = (blame::gather(inputs, &blame_options)?, overview.gather(inputs)?);
     let tables = (report::gather(inputs, &report_options), (blame, over_time));
     let mut gathered = (why::gather(inputs, &why_options), tables);
     let causes = |states, locks: Vec<i32>| {
-        let (levels, keep) = plan.sinks(&input, locks.into_iter());
+        let (levels, threads, keep) = plan.sinks(&input, locks.into_iter());
         Causes {
             selection: &input.selection,
             chains: blame::Causes::new(chains_options.by, &chains_inputs[0], has_states),
             why: why::PartsByLock::new(&input.names),
             states,
             levels,
+            threads,
+            has_off_cpu,
             keep,
         }
     };
@@ -151,14 +154,20 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
     let (mut why, (report_found, (blame, over_time))) = gathered;
     let blame = blame.finish()?;
     why.add_parts(0, receiver.why);
-    let why = why.finish(false)?;
+    let why = why.finish(true)?;
     let states = receiver.states.map(|states| vec![states.found]);
     let overview = overview.finish(&report_found, states, over_time)?;
     let mut chains = blame::Gathered::new(&chains_inputs, &chains_options, true)?;
     chains.add_causes(0, receiver.chains, stats, trust);
     let chains = chains.finish()?;
-    let timeline = (receiver.levels, receiver.keep);
-    assemble(&input, &plan, Computed { report, why, blame, chains, overview, timeline })
+    let timeline = (receiver.levels, receiver.threads, receiver.keep);
+    let off_cpu = has_off_cpu.then(|| {
+        let options = offcpu::Options { limit, allow_loss, ..offcpu::Options::default() };
+        offcpu::offcpu(std::slice::from_ref(trace), &[], &options)
+    });
+    let off_cpu = off_cpu.transpose()?;
+    let pictures = pictures(trace, &overview, report.rows.is_empty())?;
+    assemble(&input, &plan, Computed { report, why, blame, chains, off_cpu, pictures, timeline })
 }
 
 /// The tables of a trace, and the sums and intervals of its timeline.
@@ -167,23 +176,28 @@ struct Computed {
     why: why::Why,
     blame: blame::Blame,
     chains: blame::Blame,
-    overview: overview::Overview,
-    timeline: (Levels, Keep),
+    off_cpu: Option<offcpu::OffCpu>,
+    pictures: Vec<Picture>,
+    timeline: timeline::Sinks,
 }
 
 /// Packs what was computed into a page.
 fn assemble(input: &Input<'_>, plan: &timeline::Plan, computed: Computed) -> Result<Page, AnalyzeError> {
-    let Computed { report, why, blame, chains, overview, timeline } = computed;
+    let Computed { report, why, blame, chains, off_cpu, pictures, timeline } = computed;
     let mut pack = Pack::default();
-    let tables = vec![
+    let tables = [
         tables::table("report", "Locks", report::SORT, &report, &mut pack)?,
         tables::table("blame", "Blame", "wait_caused", &blame, &mut pack)?,
         tables::table("chains", "Chains", "root_wait", &chains, &mut pack)?,
     ];
+    let off_cpu_table =
+        off_cpu.as_ref().map(|table| tables::table("offcpu", "Off-CPU", "off_cpu", table, &mut pack));
+    let tables =
+        tables.into_iter().chain(off_cpu_table.transpose()?).filter(|table| table.rows > 0).collect();
     let verdicts = tables::verdicts(&why, &mut pack);
     let ranked = report.rows.iter().filter_map(|row| row.key.number("lock_id"));
     let timeline = timeline::timeline(input, plan, ranked, timeline, &mut pack);
-    let pictures = pictures(&overview)?;
+    let flames = flames(input.trace, off_cpu.is_some(), &mut pack)?;
     let mut notes = Vec::new();
     // Writing to a Vec cannot fail.
     let _ = report.trust.write(&mut notes);
@@ -191,15 +205,50 @@ fn assemble(input: &Input<'_>, plan: &timeline::Plan, computed: Computed) -> Res
         report.trust.deadlocks.iter().cloned().chain(report.trust.warning()).collect();
     let about = About::of(input.trace, &warnings, &String::from_utf8_lossy(&notes), &mut pack);
     let strings = pack.take_strings();
-    Ok(Page { data: Data { strings, about, verdicts, tables, timeline, pictures }, pack, warnings })
+    Ok(Page { data: Data { strings, about, verdicts, tables, timeline, flames, pictures }, pack, warnings })
 }
 
 /// The locks with verdicts.
 const WHY: usize = 10;
 
-/// Draws the pictures in both themes.
-fn pictures(overview: &overview::Overview) -> Result<Vec<Picture>, AnalyzeError> {
-    let draw = |theme| plot::overview_svg(overview, &plot::Options { theme, ..plot::Options::default() });
-    let (light, dark) = (draw(Theme::Light)?, draw(Theme::Dark)?);
-    Ok(vec![Picture { title: "All locks", light, dark }])
+/// Draws the pictures in both themes. A trace without locks has none.
+fn pictures(
+    trace: &Trace,
+    overview: &overview::Overview,
+    is_empty: bool,
+) -> Result<Vec<Picture>, AnalyzeError> {
+    if is_empty {
+        return Ok(Vec::new());
+    }
+    let blame = plot::blame::blame(trace, &Filter::default())?;
+    let both = |title,
+                draw: &dyn Fn(&plot::Options) -> Result<String, AnalyzeError>|
+     -> Result<Picture, AnalyzeError> {
+        let of = |theme| draw(&plot::Options { theme, ..plot::Options::default() });
+        Ok(Picture { title, light: of(Theme::Light)?, dark: of(Theme::Dark)? })
+    };
+    Ok(vec![
+        both("All locks", &|options| plot::overview_svg(overview, options))?,
+        both("Who waits for whom", &|options| plot::blame_svg(&blame, options))?,
+    ])
+}
+
+/// Returns the stacks of the flame graphs.
+fn flames(trace: &Trace, has_off_cpu: bool, pack: &mut Pack) -> Result<Vec<Flame>, AnalyzeError> {
+    let weights = [Of::Wait, Of::OffCpu].into_iter().filter(|weight| *weight != Of::OffCpu || has_off_cpu);
+    let mut flames = Vec::new();
+    for weight in weights {
+        let mut all = plot::flame::stacks(trace, weight, &Filter::default())?;
+        all.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+        all.truncate(MAX_ROWS);
+        if !all.is_empty() {
+            let frames =
+                |(stack, _): &(String, i64)| stack.split(';').map(|frame| pack.label(frame)).collect();
+            let stacks = all.iter().map(frames).collect();
+            let weights = pack.values(all.iter().map(|(_, ns)| *ns));
+            let title = plot::flame::title(weight);
+            flames.push(Flame { title, is_off_cpu: weight == Of::OffCpu, stacks, weights });
+        }
+    }
+    Ok(flames)
 }

@@ -40,6 +40,17 @@ impl Pack {
         self.strings.number(&printable(text))
     }
 
+    /// Returns the number of a text without the ids of locks in it: of `#3 hot (mutex) in #4`, those of `hot (mutex) in #4`.
+    pub(super) fn label(&mut self, text: &str) -> i64 {
+        let is_id = |word: &str| {
+            word.strip_prefix('#').is_some_and(|id| !id.is_empty() && id.bytes().all(|c| c.is_ascii_digit()))
+        };
+        let words: Vec<&str> = text.split(' ').collect();
+        let named = |at: usize| is_id(words[at]) && at + 1 < words.len();
+        let kept: Vec<&str> = (0..words.len()).filter(|at| !named(*at)).map(|at| words[at]).collect();
+        self.string(&kept.join(" "))
+    }
+
     /// Stores a column of values that have nothing to do with each other.
     pub(super) fn values<N: Into<Option<i64>>>(&mut self, values: impl IntoIterator<Item = N>) -> Packed {
         self.column(false, values)
@@ -81,6 +92,12 @@ mod tests {
 
     use super::*;
 
+    impl Pack {
+        pub(crate) fn sum(&self, column: Packed) -> i64 {
+            unpack(self, column).into_iter().flatten().sum()
+        }
+    }
+
     fn unpack(pack: &Pack, column: Packed) -> Vec<Option<i64>> {
         let (mut at, mut before) = (column.at, 0_i64);
         let mut next = || {
@@ -119,5 +136,15 @@ mod tests {
         let mut pack = Pack::default();
         assert_eq!([pack.string("a\u{1b}"), pack.string("b"), pack.string("a\u{1b}")], [0, 1, 0]);
         assert_eq!(pack.take_strings(), ["a\\u{1b}", "b"]);
+    }
+
+    #[test]
+    fn a_label_has_no_ids_of_locks_and_all_other_words() {
+        let mut pack = Pack::default();
+        let labels = ["#3 hot (mutex) in #14 b", "klock blame --lock '#3'", "#", "#3", "#x 1"];
+        labels.iter().for_each(|label| {
+            pack.label(label);
+        });
+        assert_eq!(pack.take_strings(), ["hot (mutex) in b", "klock blame --lock '#3'", "#", "#3", "#x 1"]);
     }
 }

@@ -3,11 +3,14 @@
 use std::borrow::Borrow as _;
 
 use super::{
-    data::{ColumnData, TableData, Verdict},
+    data::{ColumnData, TableData, Verdict, Verdicts},
     pack::Pack,
 };
-use output::{Cell, Kind, Merge, Role, column::select, error::AnalyzeError};
-use tables::{Table, why::Why};
+use output::{Cell, Column, Kind, Merge, Role, column::select, error::AnalyzeError};
+use tables::{
+    Table,
+    why::{Explanation, Why},
+};
 
 /// Returns the table with the columns that programs get by default.
 pub(super) fn table<T: Table>(
@@ -19,11 +22,13 @@ pub(super) fn table<T: Table>(
 ) -> Result<TableData, AnalyzeError> {
     let rows: Vec<_> = table.rows().collect();
     let shown = table.text_columns();
-    let columns = select(table.columns(), &[])?.into_iter().map(|column| {
+    // The id of a lock leads to its row of the timeline; nobody reads ids.
+    let is_used = |column: &Column<T::Row>| column.role != Role::Identity || column.field.name == "lock_id";
+    let columns = select(table.columns(), &[])?.into_iter().filter(is_used).map(|column| {
         let cells = rows.iter().map(|row| match column.cell(row.borrow()) {
             Cell::Null => None,
             Cell::Int(number) => Some(number),
-            Cell::Text(text) => Some(pack.string(&text)),
+            Cell::Text(text) => Some(pack.label(&text)),
         });
         let cells: Vec<Option<i64>> = cells.collect();
         let is_chosen = shown.is_empty() || shown.iter().any(|word| column.is_called(word));
@@ -45,23 +50,27 @@ pub(super) fn table<T: Table>(
     Ok(TableData { id, title, sorted_by: sorted_by.to_owned(), columns, rows, hidden })
 }
 
-/// Returns the verdicts on each lock.
-pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Vec<Verdict> {
-    let verdict = |lock: &tables::why::JudgedLock| Verdict {
-        lock_id: lock.lock_id,
-        lock: pack.string(&lock.name),
-        waited_ns: lock.parts.waited_ns,
-        waiters: lock.waiters,
-        findings: lock
-            .findings
-            .iter()
-            .filter(|finding| finding.said)
-            .map(|finding| {
-                [finding.verdict.as_str(), &finding.evidence, &finding.advice].map(|text| pack.string(text))
-            })
-            .collect(),
+/// The share of all waiting, in percent, from which on a lock matters.
+const MATTERS: i64 = 1;
+
+/// Returns what is said of the judged locks.
+pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Verdicts {
+    let all_ns: i64 = why.locks.iter().map(|lock| lock.parts.waited_ns).sum();
+    let verdict = |lock: &tables::why::JudgedLock| {
+        let Explanation { cost, findings, notes } = lock.explain();
+        let much = lock.parts.waited_ns.saturating_mul(100) >= all_ns.saturating_mul(MATTERS);
+        Verdict {
+            lock_id: lock.lock_id,
+            lock: pack.label(&lock.name),
+            matters: lock.quiet().is_none() && much,
+            cost: pack.label(&cost),
+            findings: findings.iter().map(|texts| texts.each_ref().map(|text| pack.label(text))).collect(),
+            notes: notes.iter().map(|note| pack.label(note)).collect(),
+        }
     };
-    why.locks.iter().map(verdict).collect()
+    let locks = why.locks.iter().map(verdict).collect();
+    let answer = why.answer().or_else(|| why.nothing()).map(|answer| pack.label(&answer));
+    Verdicts { answer, locks, hidden: why.hidden_rows() }
 }
 
 fn word(kind: Kind) -> &'static str {

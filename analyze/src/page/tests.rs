@@ -5,6 +5,7 @@ use crate::{
     plot,
     testing::{Parts, committed, text_of},
 };
+use ::tables::{Table as _, offcpu, why};
 use intervals::Filter;
 use output::error::AnalyzeError;
 
@@ -50,13 +51,69 @@ fn a_page_made_in_one_reading_is_that_of_two() {
 
 #[test]
 fn the_picture_of_a_page_is_that_of_the_plot() {
-    for name in ["demo", "kernel", "redis", "off_cpu", "chain", "shop"] {
+    for name in ["demo", "kernel", "redis", "chain", "shop"] {
         let trace = committed(name);
         let page = super::page(&trace, &Options::default()).unwrap();
         let overview = plot::overview::overview(&trace, &Filter::default()).unwrap();
         let drawn = plot::overview_svg(&overview, &plot::Options::default()).unwrap();
         assert!(page.data.pictures[0].light == drawn, "{name}");
     }
+}
+
+/// Returns the sentences of `klock why` about ten locks: whether locks are the cause, and each lock's.
+fn sentences(why: &why::Why) -> Vec<String> {
+    let of_lock = |lock: &why::JudgedLock| {
+        let why::Explanation { cost, findings, notes } = lock.explain();
+        std::iter::once(cost).chain(findings.into_iter().flatten()).chain(notes).collect::<Vec<_>>()
+    };
+    why.answer().or_else(|| why.nothing()).into_iter().chain(why.locks.iter().flat_map(of_lock)).collect()
+}
+
+#[test]
+fn a_page_has_the_sentences_of_why_with_its_predictions_and_commands() {
+    for name in ["demo", "kernel", "redis", "off_cpu", "chain", "first_problem"] {
+        let trace = committed(name);
+        let page = super::page(&trace, &Options::default()).unwrap();
+        let options = why::WhyOptions { limit: Some(super::WHY), ..why::WhyOptions::default() };
+        let why = why::why(std::slice::from_ref(&trace), &options).unwrap();
+        let (mut pack, strings) = (super::Pack::default(), &page.data.strings);
+        sentences(&why).iter().for_each(|sentence| {
+            pack.label(sentence);
+        });
+        for sentence in pack.take_strings() {
+            assert!(strings.contains(&sentence), "{name}: {sentence}");
+        }
+        assert_eq!(page.data.verdicts.locks.len(), why.locks.len());
+    }
+}
+
+#[test]
+fn names_in_a_page_have_no_numbers_of_locks() {
+    let page = super::page(&committed("demo"), &Options::default()).unwrap();
+    let is_id = |word: &str| word.len() > 1 && word.starts_with('#') && word[1..].parse::<u32>().is_ok();
+    let numbered = page.data.strings.iter().filter(|text| text.split(' ').any(is_id));
+    assert_eq!(numbered.collect::<Vec<_>>(), Vec::<&String>::new());
+    let columns = page.data.tables.iter().flat_map(|table| &table.columns).map(|column| column.name.as_str());
+    let ids = columns.filter(|name| name.ends_with("_id") || *name == "task");
+    assert!(
+        ids.clone().count() > 0 && ids.clone().all(|name| name == "lock_id"),
+        "{:?}",
+        ids.collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_page_of_times_off_cpu_has_all_of_them_in_the_lanes_of_threads_and_in_a_flame_graph() {
+    let trace = committed("off_cpu");
+    let page = super::page(&trace, &Options::default()).unwrap();
+    let all = offcpu::offcpu(std::slice::from_ref(&trace), &[], &offcpu::Options::default()).unwrap();
+    let [timeline, flame] =
+        [page.pack.sum(page.data.timeline.intervals.length), page.pack.sum(page.data.flames[0].weights)];
+    assert_eq!(timeline, all.total_ns);
+    // Folded stacks have whole microseconds.
+    assert!((all.total_ns - flame).abs() < 1000 * 1000, "{flame} of {}", all.total_ns);
+    assert!(page.data.pictures.is_empty());
+    assert_eq!(page.data.tables.iter().map(|table| table.id).collect::<Vec<_>>(), ["offcpu"]);
 }
 
 #[test]

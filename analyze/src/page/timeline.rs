@@ -1,27 +1,35 @@
 //! The timeline of a page: plans the windows whose intervals are kept, by the activity of all locks, and packs the levels of locks and the
 //! kept intervals.
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
 use super::{
     activity::Activity,
     data::{Intervals, Level, Timeline, Window},
-    levels::{HELD, Levels, PERIODS, WAITED},
+    levels::{HELD, Levels, OFF, PERIODS, THREAD_PERIODS, WAITED},
     pack::Pack,
-    windows::{Keep, Kept},
+    windows::{Keep, Kept, KeptKind, NO_LOCK},
 };
 use intervals::input::Input;
 use output::error::AnalyzeError;
 
 /// Locks with levels.
 pub(super) const MAX_LOCKS: usize = 1000;
+/// Tasks whose time is added up, the first of the trace; and threads with levels.
+const MAX_TASKS: usize = 4096;
+const MAX_THREADS: usize = 1000;
 /// Locks with the finest level.
 const FINE_LOCKS: usize = 64;
 /// Periods of the finest level in one of the other.
 const COARSE: usize = 8;
 /// Windows that are chosen.
 const WINDOWS: usize = 4;
+
+/// The receivers of all intervals: the levels of locks, those of threads, and the kept intervals.
+pub(super) type Sinks = (Levels, Levels, Keep);
 
 /// The time and the windows of a timeline.
 pub(super) struct Plan {
@@ -51,8 +59,10 @@ impl Plan {
     }
 
     /// Returns the receivers of all intervals. `locks` are the ids of those with levels.
-    pub(super) fn sinks(&self, input: &Input<'_>, locks: impl Iterator<Item = i32>) -> (Levels, Keep) {
-        (Levels::new(input, locks, self.span), Keep::new(self.windows.clone(), self.intervals))
+    pub(super) fn sinks(&self, input: &Input<'_>, locks: impl Iterator<Item = i32>) -> Sinks {
+        let keep = Keep::new(self.windows.clone(), self.intervals);
+        let tasks = (0..).take(input.names.tasks().len().min(MAX_TASKS));
+        (Levels::new(locks, self.span, PERIODS), Levels::new(tasks, self.span, THREAD_PERIODS), keep)
     }
 }
 
@@ -61,7 +71,7 @@ pub(super) fn timeline(
     input: &Input<'_>,
     plan: &Plan,
     locks: impl Iterator<Item = i32>,
-    (sums, keep): (Levels, Keep),
+    (sums, threads, keep): Sinks,
     pack: &mut Pack,
 ) -> Timeline {
     let Plan { span: (origin_ns, end_ns), windows, .. } = plan;
@@ -71,15 +81,19 @@ pub(super) fn timeline(
     let coarse = level(&sums, &locks, COARSE, pack);
     let fine = level(&sums, &locks[..locks.len().min(FINE_LOCKS)], 1, pack);
     let (kept, left_out) = keep.finish();
-    for interval in &kept {
+    for interval in kept.iter().filter(|interval| interval.lock != NO_LOCK) {
         places.entry(interval.lock.0).or_insert_with(|| {
             locks.push(interval.lock.0);
             locks.len() - 1
         });
     }
-    let intervals = intervals(input, &kept, left_out, origin_ns, &places, pack);
+    let mut tasks = ranked(&threads);
+    let ids: Vec<i32> = tasks.iter().map(|task| task.0).collect();
+    let thread_level = level(&threads, &ids, 1, pack);
+    let intervals = intervals(input, &kept, left_out, origin_ns, (&places, &mut tasks), pack);
+    let threads: Vec<i64> = tasks.iter().map(|task| pack.string(&input.names.task_label(*task))).collect();
     let labels: Vec<i64> =
-        locks.iter().map(|lock| pack.string(&input.names.lock_label(LockId(*lock)))).collect();
+        locks.iter().map(|lock| pack.label(&input.names.lock_label(LockId(*lock)))).collect();
     let since = |ns: i64| ns.saturating_sub(origin_ns);
     Timeline {
         span_ns: since(end_ns).max(1),
@@ -87,6 +101,8 @@ pub(super) fn timeline(
         locks: pack.values(labels),
         locks_total: input.names.locks().len(),
         levels: vec![coarse, fine],
+        threads: pack.values(threads),
+        thread_level,
         windows: windows
             .iter()
             .map(|window| Window { from_ns: since(window.from_ns), to_ns: since(window.to_ns) })
@@ -107,13 +123,25 @@ fn absolute((from_ns, to_ns): (i64, i64), origin_ns: i64, end_ns: i64) -> Result
     Err(AnalyzeError::WindowAfterEnd { from_ns, lasted_ns: end_ns.saturating_sub(origin_ns) })
 }
 
-/// Returns the level of these locks, in periods of `merged` of the finest ones.
-fn level(sums: &Levels, locks: &[i32], merged: usize, pack: &mut Pack) -> Level {
+/// Returns the threads that did something, the one that waited longest first, then the one that held locks longest.
+fn ranked(sums: &Levels) -> Vec<TaskId> {
+    let totals = |task: i32| {
+        let of = sums.of(task);
+        [WAITED, HELD, OFF].map(|what| Reverse(of.iter().map(|sums| sums[what]).sum::<i64>()))
+    };
+    let all = sums.ids().map(|task| (totals(task), TaskId(task)));
+    let mut ranked: Vec<_> = all.filter(|(totals, _)| totals.iter().any(|Reverse(ns)| *ns > 0)).collect();
+    ranked.sort_unstable();
+    ranked.into_iter().take(MAX_THREADS).map(|(_, task)| task).collect()
+}
+
+/// Returns the level of these locks or threads, in periods of `merged` of the finest ones.
+fn level(sums: &Levels, ids: &[i32], merged: usize, pack: &mut Pack) -> Level {
     let period_ns = sums.period_ns().saturating_mul(i64::try_from(merged).unwrap_or(1));
     let mean = |what: usize| {
-        let mut means = Vec::with_capacity(locks.len() * PERIODS / merged);
-        for lock in locks {
-            means.extend(sums.of(*lock).chunks(merged).map(|chunk| {
+        let mut means = Vec::new();
+        for id in ids {
+            means.extend(sums.of(*id).chunks(merged).map(|chunk| {
                 let sum: i128 = chunk.iter().map(|sums| i128::from(sums[what])).sum();
                 // Whatever happened is seen: no more than nothing becomes 0.
                 let thousandths = (sum * 1000 + i128::from(period_ns) - 1) / i128::from(period_ns);
@@ -122,9 +150,8 @@ fn level(sums: &Levels, locks: &[i32], merged: usize, pack: &mut Pack) -> Level 
         }
         means
     };
-    let (held, waiting) = (mean(HELD), mean(WAITED));
-    let (held, waiting) = (pack.values(held), pack.values(waiting));
-    Level { period_ns, periods: PERIODS / merged, locks: locks.len(), held, waiting }
+    let [held, waiting, off] = [HELD, WAITED, OFF].map(|what| pack.values(mean(what)));
+    Level { period_ns, periods: sums.count / merged, locks: ids.len(), held, waiting, off }
 }
 
 fn intervals(
@@ -132,23 +159,27 @@ fn intervals(
     kept: &[Kept],
     left_out: u64,
     origin_ns: i64,
-    places: &FxHashMap<i32, usize>,
+    (places, threads): (&FxHashMap<i32, usize>, &mut Vec<TaskId>),
     pack: &mut Pack,
 ) -> Intervals {
     let names = &input.names;
     let mut holds: FxHashMap<(LockId, TaskId, i64), i64> = FxHashMap::default();
-    for (at, hold) in kept.iter().enumerate().filter(|(_, kept)| !kept.is_wait) {
+    for (at, hold) in kept.iter().enumerate().filter(|(_, kept)| kept.kind == KeptKind::Hold) {
         holds.insert((hold.lock, hold.task, hold.start_ns), at as i64);
     }
     let holder = |kept: &Kept| {
         kept.holder.and_then(|(task, start_ns)| holds.get(&(kept.lock, task, start_ns)).copied())
     };
-    let mut tasks: FxHashMap<TaskId, i64> = FxHashMap::default();
-    let mut task =
-        |id: TaskId, pack: &mut Pack| *tasks.entry(id).or_insert_with(|| pack.string(&names.task_label(id)));
-    let task_labels: Vec<i64> = kept.iter().map(|kept| task(kept.task, pack)).collect();
-    let holder_labels: Vec<Option<i64>> =
-        kept.iter().map(|kept| kept.holder.map(|(id, _)| task(id, pack))).collect();
+    let mut tasks: FxHashMap<TaskId, i64> = threads.iter().copied().zip(0..).collect();
+    let mut task = |id: TaskId| {
+        *tasks.entry(id).or_insert_with(|| {
+            threads.push(id);
+            threads.len() as i64 - 1
+        })
+    };
+    let kept_tasks: Vec<i64> = kept.iter().map(|kept| task(kept.task)).collect();
+    let holder_tasks: Vec<Option<i64>> =
+        kept.iter().map(|kept| kept.holder.map(|(id, _)| task(id))).collect();
     let mut sites: FxHashMap<u32, i64> = FxHashMap::default();
     let mut stack_places: FxHashMap<u32, i64> = FxHashMap::default();
     let (mut site_labels, mut stack_indexes, mut stacks) = (Vec::new(), Vec::new(), Vec::new());
@@ -163,22 +194,26 @@ fn intervals(
         });
         stack_indexes.push(place);
     }
-    let states: Vec<i64> = kept.iter().map(|kept| pack.string(kept.state)).collect();
+    let mut state = |kept: &Kept| match kept.syscall {
+        Some(call) => pack.string(&format!("{} in {}", kept.state, call.name())),
+        None => pack.string(kept.state),
+    };
+    let states: Vec<i64> = kept.iter().map(&mut state).collect();
     let modes: Vec<i64> = kept.iter().map(|kept| pack.string(kept.mode.as_str())).collect();
     Intervals {
         count: kept.len(),
         left_out,
-        kind: pack.values(kept.iter().map(|kept| i64::from(kept.is_wait))),
+        kind: pack.values(kept.iter().map(|kept| kept.kind as i64)),
         start: pack.deltas(kept.iter().map(|kept| kept.start_ns.saturating_sub(origin_ns))),
         length: pack.values(kept.iter().map(|kept| kept.end_ns.saturating_sub(kept.start_ns))),
         lock: pack.values(kept.iter().map(|kept| places.get(&kept.lock.0).map(|place| *place as i64))),
-        task: pack.values(task_labels),
+        task: pack.values(kept_tasks),
         mode: pack.values(modes),
         state: pack.values(states),
         site: pack.values(site_labels),
         stack: pack.values(stack_indexes),
         holder: pack.deltas(kept.iter().map(holder)),
-        holder_task: pack.values(holder_labels),
+        holder_task: pack.values(holder_tasks),
         stacks,
     }
 }

@@ -2,24 +2,38 @@
 
 use std::cmp::Reverse;
 
-use trace_format::{LockId, Mode, StackId, TaskId};
+use trace_format::{EventRow, LockId, Mode, StackId, Syscall, TaskId};
 
 use super::data::Window;
 use crate::first::First;
 use intervals::items::{Charge, Hold, Item, Sink, Wait};
+
+/// The lock of no lock.
+pub(super) const NO_LOCK: LockId = LockId(-1);
+
+/// What a kept interval is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum KeptKind {
+    Hold,
+    Wait,
+    OffCpu,
+}
 
 /// A kept interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    pub(super) is_wait: bool,
+    pub(super) kind: KeptKind,
+    /// [`NO_LOCK`] off-CPU.
     pub(super) lock: LockId,
     pub(super) task: TaskId,
     pub(super) mode: Mode,
     pub(super) stack: Option<StackId>,
-    /// The state of a hold, the outcome of a wait.
+    /// The state of a hold, the outcome of a wait, why a thread was off-CPU.
     pub(super) state: &'static str,
+    /// The system call in which the thread slept.
+    pub(super) syscall: Option<Syscall>,
     /// The hold in which a wait began: its task and begin.
     pub(super) holder: Option<(TaskId, i64)>,
 }
@@ -45,7 +59,7 @@ impl Keep {
     pub(super) fn finish(self) -> (Vec<Kept>, u64) {
         let (mut kept, left_out) = self.kept.finish();
         // A hold before the wait that begins with it: its place is known when the wait is met.
-        kept.sort_by_key(|kept| (kept.start_ns, kept.is_wait, kept.lock, kept.task));
+        kept.sort_by_key(|kept| (kept.start_ns, kept.kind, kept.lock, kept.task));
         (kept, left_out)
     }
 
@@ -74,10 +88,22 @@ impl Sink for Keep {
 }
 
 impl Keep {
+    /// Keeps the time that a thread was off-CPU: asleep, and then in the run queue.
+    pub(super) fn off_cpu(&mut self, row: &dyn EventRow, [start_ns, ready_ns, end_ns]: [i64; 3]) {
+        let asleep = (start_ns, ready_ns, "asleep", row.syscall().filter(|call| *call != Syscall::NONE));
+        for (start_ns, end_ns, state, syscall) in [asleep, (ready_ns, end_ns, "run queue", None)] {
+            if start_ns < end_ns && self.touches(start_ns, end_ns) {
+                let (kind, lock, task) = (KeptKind::OffCpu, NO_LOCK, row.task().unwrap_or(TaskId(-1)));
+                let (mode, stack, holder) = (Mode::Exclusive, row.stack(), None);
+                self.push(Kept { start_ns, end_ns, kind, lock, task, mode, stack, state, syscall, holder });
+            }
+        }
+    }
+
     fn hold(&mut self, hold: &Hold) {
         let Hold { start_ns, end_ns, lock, task, mode, stack, .. } = *hold;
-        let (is_wait, state, holder) = (false, hold.state.as_str(), None);
-        self.push(Kept { start_ns, end_ns, is_wait, lock, task, mode, stack, state, holder });
+        let (kind, state, syscall, holder) = (KeptKind::Hold, hold.state.as_str(), None, None);
+        self.push(Kept { start_ns, end_ns, kind, lock, task, mode, stack, state, syscall, holder });
     }
 
     fn wait(&mut self, wait: &Wait) {
@@ -86,7 +112,7 @@ impl Keep {
             Charge::Hold { task, start_ns } => Some((task, start_ns)),
             Charge::Gap | Charge::Unknown => None,
         };
-        let (is_wait, state) = (true, wait.outcome.as_str());
-        self.push(Kept { start_ns, end_ns, is_wait, lock, task, mode, stack, state, holder });
+        let (kind, state, syscall) = (KeptKind::Wait, wait.outcome.as_str(), None);
+        self.push(Kept { start_ns, end_ns, kind, lock, task, mode, stack, state, syscall, holder });
     }
 }
