@@ -70,6 +70,11 @@ fn pid(text: &str) -> Result<u32, String> {
     })
 }
 
+fn tid(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_error| format!("invalid thread '{text}': expected its number, as `ps -eL` shows it"))
+}
+
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "\
 klock record [OPTIONS] COMMAND [ARG]...
@@ -104,7 +109,7 @@ pub(crate) struct Record {
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = pid, help_heading = "Targets")]
     pub(crate) pid: Vec<u32>,
     /// Record these threads.
-    #[arg(short, long, value_name = "TID", value_delimiter = ',', help_heading = "Targets")]
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = tid, help_heading = "Targets")]
     pub(crate) tid: Vec<u32>,
     /// Record the tasks of this cgroup (v2) and of the cgroups below it.
     #[arg(long, value_name = "PATH", help_heading = "Targets")]

@@ -24,6 +24,10 @@ pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
     let is_png = path.map_or(Ok(false), is_png)?;
     check_window(args.window)?;
     let file = path.map(|path| files::create(path, &files::options(args.file.force.force))).transpose()?;
+    let name = args.trace.trace.to_string_lossy();
+    if args.flame.is_some() && name.parse::<Of>().is_ok() && !args.trace.trace.exists() {
+        bail!("invalid trace '{name}': --flame={name} draws stacks by {name}");
+    }
     let trace = trace_format::open(&args.trace.trace)?;
     let options = plot::Options { width: args.width, theme: args.theme };
     let reading = Reading::start(std::slice::from_ref(&trace));

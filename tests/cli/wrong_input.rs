@@ -142,12 +142,14 @@ fn a_mistyped_column_or_key_is_answered_with_the_one_that_was_meant() {
         (&["report", "-F", "wait_totl"], "wait_total"),
         (&["report", "--having", "waittotal > 5ms"], "wait_total"),
         (&["report", "--by", "sites"], "site"),
+        (&["report", "--by", "line"], "site"),
         (&["blame", "--by", "stat"], "state"),
     ] {
         refused(args, &[&format!("did you mean {word}? --help lists all")]);
     }
     let far = Folder::new().with_trace(&one_wait()).klock(&["report", "-k", "elephant"]);
     assert!(!far.stderr.contains("did you mean") && far.stderr.contains("use one of"), "{}", far.stderr);
+    assert!(far.stderr.len() < 250 && far.stderr.contains("--help lists all"), "{}", far.stderr);
 }
 
 #[test]
@@ -205,6 +207,9 @@ fn one_trace_has_nothing_to_be_compared_with() {
 #[test]
 fn a_program_that_is_not_there_is_looked_for_in_path_only_without_a_slash() {
     refused(&["record", "./no-such-program"], &["./no-such-program", "no such file; check its path"]);
+    refused(&["record", "./no-such-program -x"], &["without quotes around them"]);
+    refused(&["record", "-t", "soon"], &["invalid thread 'soon'", "its number"]);
+    refused(&["plot", "--flame", "wait"], &["--flame=wait draws stacks by wait"]);
     refused(&["record", "no-such-program"], &["command not found", "PATH"]);
 }
 

@@ -137,10 +137,29 @@ impl AnalyzeError {
     }
 }
 
-/// Returns the known word that was probably meant, or all known words.
+/// Words of other tools, and those of klock for them.
+const ALIASES: [(&str, &str); 7] = [
+    ("line", "site"),
+    ("function", "site"),
+    ("caller", "site"),
+    ("thread", "task"),
+    ("tid", "task"),
+    ("pid", "process"),
+    ("address", "lock"),
+];
+/// The most known words that an error lists.
+const MOST: usize = 14;
+
+/// Returns the known word that was probably meant, or the first known words.
 fn right_word(word: &str, known: &str) -> String {
-    match near(word, known.split(", ")) {
+    let all = || known.split(", ");
+    let alias = ALIASES.iter().find(|(alias, meant)| *alias == word && all().any(|known| known == *meant));
+    match alias.map(|(_, meant)| *meant).or_else(|| near(word, all())) {
         Some(near) => format!("did you mean {near}? --help lists all"),
+        None if all().count() > MOST => {
+            let first: Vec<&str> = all().take(MOST).collect();
+            format!("use one of {}, ...; --help lists all", first.join(", "))
+        }
         None => format!("use one of {known}"),
     }
 }

@@ -44,7 +44,9 @@ pub enum LaunchError {
 }
 
 fn not_found(command: &Path) -> &'static str {
-    if command.as_os_str().as_bytes().contains(&b'/') {
+    if command.as_os_str().as_bytes().contains(&b' ') {
+        "no such file; give a command and its arguments without quotes around them"
+    } else if command.as_os_str().as_bytes().contains(&b'/') {
         "no such file; check its path"
     } else {
         "command not found; give its path, or check PATH"
