@@ -258,7 +258,7 @@ impl Key {
             (Some(target), None) if !target.name.is_empty() => target.name.clone(),
             (Some(target), None) => match outside_scheduler(&target.stack) {
                 [] => UNKNOWN.to_owned(),
-                frames => frames.join(layout::STACK_SEPARATOR),
+                frames => joined(frames),
             },
             (None, Some(side)) => waker(side),
             (None, None) => match (self.state, self.syscall) {
@@ -276,6 +276,15 @@ fn outside_scheduler(stack: &[String]) -> &[String] {
     let is_switch = |frame: &&String| matches!(frame.as_str(), "__schedule" | "schedule");
     let switch = stack.iter().take_while(is_switch).count();
     if switch == stack.len() { stack } else { &stack[switch..] }
+}
+
+/// Joins frames. Equal frames that follow each other, as in a recursion, are one with their number.
+fn joined(frames: &[String]) -> String {
+    let run = |run: &[String]| match run {
+        [frame, _, ..] => format!("{frame} ({} times)", run.len()),
+        run => run.concat(),
+    };
+    frames.chunk_by(|a, b| a == b).map(run).collect::<Vec<_>>().join(layout::STACK_SEPARATOR)
 }
 
 /// Declares the columns. Shares are of `total_ns`; rows of several traces have their trace.
