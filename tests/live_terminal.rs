@@ -111,6 +111,19 @@ fn no_table_is_wider_than_the_terminal_and_names_stand_beside_their_numbers() {
         let full = screen.run(&format!("klock report -n 2 --full {}", trace.display()));
         assert!(!full.contains("more columns") && full.contains("hold"), "{full}");
     }
+    // What tells rows apart stays, and names keep their lines of code.
+    let mut screen = Screen::start(80, 60);
+    for (table, words) in [
+        ("blame --by state", ["state", "small_shop.c:76"]),
+        ("report --by site", ["acquired at", "small_shop.c:76"]),
+        ("waits -n 9", ["holder", "small_shop.c:76"]),
+        ("holds -n 9", ["task", "small_shop.c:76"]),
+        ("why -n 1", ["1. ", "small_shop.c:76"]),
+        ("timeline -n 1", ["from", "waits"]),
+    ] {
+        let text = screen.run(&format!("klock --no-pager {table} {}", trace.display()));
+        assert!(words.iter().all(|word| text.contains(word)), "{table}:\n{text}");
+    }
     let mut screen = Screen::start(80, 24);
     thirty_locks(screen.directory.path());
     let small = screen.run("klock report");
