@@ -20,6 +20,8 @@ use tables::{
 
 /// The most locks that are shown.
 const MAX_LOCKS: usize = 12;
+/// The most periods, of which nearly all have no events.
+const MOST_PERIODS: i64 = 10_000;
 /// Periods of the waits over time.
 const PERIODS: i64 = 120;
 
@@ -130,8 +132,14 @@ impl Request {
             ..report::Options::default()
         };
         let span_ns = span_ns(trace, filter);
+        // A program may have lived much longer than its locks were used.
+        let mut least_ns = 1;
+        for input in inputs {
+            let (from_ns, to_ns) = timeline::window(input)?;
+            least_ns = least_ns.max(to_ns.saturating_sub(from_ns) / MOST_PERIODS);
+        }
         let mut timeline = timeline::Options {
-            period_ns: (span_ns > 0).then(|| round_up((span_ns / PERIODS).max(1))),
+            period_ns: (span_ns > 0).then(|| round_up((span_ns / PERIODS).max(least_ns))),
             limit: Some(MAX_LOCKS),
             filter: filter.clone(),
             allow_loss: true,
