@@ -4,10 +4,9 @@
 //! later stacks may share, and the stacks without names.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     fs::File,
-    io::{BufReader, Seek as _},
-    iter::{self, Empty, Peekable},
+    io::Seek as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,7 +14,7 @@ use std::{
 use crate::{
     FormatError,
     event::StackId,
-    journal::JournalReader,
+    journal::{Checkpoint, JournalReader},
     side_tables::SideRows,
     tables::{BareStack, Frame, LockRow, Stack, TaskRow},
 };
@@ -41,6 +40,18 @@ impl SideTables {
     pub(crate) fn add(&mut self, locks: Vec<LockRow>, tasks: Vec<TaskRow>) {
         locks.into_iter().for_each(|lock| put(&mut self.locks, lock.id.0, lock));
         tasks.into_iter().for_each(|task| put(&mut self.tasks, task.id.0, task));
+    }
+
+    /// Calls `take` with each stack, in the order of their ids, and returns their number without a module.
+    pub(crate) fn each_stack(&self, take: &mut TakeStack<'_>) -> Result<u64, FormatError> {
+        let Some(JournalPart { path, journal, checkpoints, highest, bare_stacks }) = &self.stacks else {
+            return Ok(0);
+        };
+        let mut rows = StackRows::default();
+        rows.add_journal((path, journal), *checkpoints, take)?;
+        rows.add_bare(bare_stacks);
+        rows.finish(*highest, take)?;
+        Ok(rows.without_modules)
     }
 
     /// Adds the rows of a backlog, which has no names: they were found only while it was recorded.
@@ -77,138 +88,101 @@ pub(crate) struct JournalPart {
     pub(crate) bare_stacks: Vec<BareStack>,
 }
 
-impl JournalPart {
-    /// Returns an iterator over the stacks.
-    pub(crate) fn stacks(&self) -> Result<JournalStacks<'_, Empty<Stack>>, FormatError> {
-        let mut stacks = JournalStacks::open(&self.path, &self.journal, self.checkpoints, iter::empty())?;
-        stacks.highest = self.highest.0;
-        stacks.add_bare(self.bare_stacks.iter().cloned());
-        Ok(stacks)
-    }
-}
+/// Takes the next row of the stacks table.
+pub(crate) type TakeStack<'a> = dyn FnMut(Stack) -> Result<(), FormatError> + 'a;
 
-/// An iterator over the stacks of the first checkpoints of a journal, and of others behind them.
-pub(crate) struct JournalStacks<'a, I: Iterator<Item = Stack>> {
-    reader: JournalReader<BufReader<&'a File>>,
-    /// Number of checkpoints that are to be read.
-    left: u64,
-    lists: Vec<Arc<[Frame]>>,
-    /// The stacks of the last checkpoint that was read, with the numbers of their lists.
-    named: VecDeque<(StackId, Vec<u32>)>,
-    /// Stacks behind those of the journal.
-    rest: Peekable<I>,
+/// The rows of the stacks table: stacks in, each with the rows of the ids before it out. An id without a named stack has the addresses alone, or
+/// nothing.
+#[derive(Debug, Default)]
+pub(crate) struct StackRows {
     bare: BTreeMap<i32, BareStack>,
-    /// The id of the next stack.
+    /// The id of the next row.
     next: i32,
-    /// There are missing stacks up to this id.
-    highest: i32,
     missing: usize,
-    /// Number of stacks so far of which no module is known.
-    pub(crate) without_modules: u64,
+    /// Number of rows so far of which no module is known.
+    without_modules: u64,
 }
 
-impl<'a, I: Iterator<Item = Stack>> JournalStacks<'a, I> {
-    /// Reads the first checkpoints of an open journal, this number of them. `rest` are the stacks behind them, by id.
-    pub(crate) fn open(
-        path: &Path,
-        mut journal: &'a File,
-        checkpoints: u64,
-        rest: I,
-    ) -> Result<Self, FormatError> {
-        journal.rewind().map_err(FormatError::io(path))?;
-        Ok(Self {
-            reader: JournalReader::open(path, journal)?,
-            left: checkpoints,
-            lists: Vec::new(),
-            named: VecDeque::new(),
-            rest: rest.peekable(),
-            bare: BTreeMap::new(),
-            next: 0,
-            highest: -1,
-            missing: 0,
-            without_modules: 0,
-        })
-    }
-
-    fn add_bare(&mut self, stacks: impl IntoIterator<Item = BareStack>) {
+impl StackRows {
+    /// Adds stacks without names, whose ids are those of rows to come.
+    pub(crate) fn add_bare(&mut self, stacks: &[BareStack]) {
         for stack in stacks {
             if stack.id.0 >= self.next && self.bare.len() < MAX_BARE {
-                self.bare.entry(stack.id.0).or_insert(stack);
+                self.bare.entry(stack.id.0).or_insert_with(|| stack.clone());
             }
         }
     }
 
-    /// Reads the next checkpoint. Returns `false` if there are no more.
-    fn read(&mut self) -> Result<bool, FormatError> {
-        if self.left == 0 {
-            return Ok(false);
+    /// Adds a stack. One whose id is not behind those before it is left out.
+    pub(crate) fn add(&mut self, stack: Stack, take: &mut TakeStack<'_>) -> Result<(), FormatError> {
+        if stack.id.0 < self.next || !self.may_be_missing(stack.id.0) {
+            return Ok(());
         }
-        self.left -= 1;
-        let Some(checkpoint) = self.reader.next()? else {
-            self.left = 0;
-            return Ok(false);
-        };
-        if checkpoint.rows.forgets {
-            self.lists.clear();
-        }
-        self.lists.extend(checkpoint.rows.lists);
-        self.named.extend(checkpoint.rows.stacks);
-        self.add_bare(checkpoint.rows.bare_stacks);
-        Ok(true)
+        self.fill(stack.id.0, take)?;
+        self.row(stack, take)
     }
 
-    /// Returns the next stack if it has names; otherwise the id of the next one that is known, or that is missing.
-    fn named_or_id(&mut self) -> Result<Result<Stack, i32>, FormatError> {
-        while self.named.is_empty() && self.read()? {}
-        let next = self.next;
-        while let Some((StackId(id), lists)) = self.named.pop_front() {
-            if id == next {
-                let lists = lists.iter().filter_map(|number| self.lists.get(*number as usize));
-                let frames = lists.flat_map(|list| list.iter().cloned()).collect();
-                return Ok(Ok(Stack { id: StackId(id), frames }));
+    /// Adds the stacks of the first checkpoints of an open journal, this number of them.
+    pub(crate) fn add_journal(
+        &mut self,
+        (path, mut journal): (&Path, &File),
+        checkpoints: u64,
+        take: &mut TakeStack<'_>,
+    ) -> Result<(), FormatError> {
+        journal.rewind().map_err(FormatError::io(path))?;
+        let (mut reader, mut lists) = (JournalReader::open(path, journal)?, Vec::new());
+        for _ in 0..checkpoints {
+            let Some(Checkpoint { rows, .. }) = reader.next()? else { break };
+            if rows.forgets {
+                lists.clear();
             }
-            if id > next && self.may_be_missing(id) {
-                self.named.push_front((StackId(id), lists));
-                return Ok(Err(id));
+            lists.extend(rows.lists);
+            self.add_bare(&rows.bare_stacks);
+            for (id, numbers) in rows.stacks {
+                let known = numbers.iter().filter_map(|number| lists.get(*number as usize));
+                let frames = known.flat_map(|list: &Arc<[Frame]>| list.iter().cloned()).collect();
+                self.add(Stack { id, frames }, take)?;
             }
-            while self.named.is_empty() && self.read()? {}
         }
-        while self.rest.next_if(|stack| stack.id.0 < next).is_some() {}
-        if let Some(stack) = self.rest.next_if(|stack| stack.id.0 == next) {
-            return Ok(Ok(stack));
-        }
-        let rest = self.rest.peek().map(|stack| stack.id.0);
-        let bare = self.bare.range(next..).next().map(|(id, _)| *id).filter(|id| self.may_be_missing(*id));
-        let known = rest.into_iter().chain(bare).min();
-        Ok(Err(known.unwrap_or(if self.may_be_missing(self.highest) { self.highest } else { -1 })))
+        Ok(())
     }
 
-    /// Whether the ids before this one may be those of missing stacks.
-    fn may_be_missing(&self, id: i32) -> bool {
-        usize::try_from(id.saturating_sub(self.next)).is_ok_and(|count| self.missing + count <= MAX_MISSING)
+    /// Adds the rows behind the last stack, up to that with the highest id.
+    pub(crate) fn finish(&mut self, highest: StackId, take: &mut TakeStack<'_>) -> Result<(), FormatError> {
+        let ids: Vec<i32> = self.bare.keys().copied().chain([highest.0]).collect();
+        for id in ids {
+            if let Some(behind) = id.checked_add(1).filter(|_| self.may_be_missing(id)) {
+                self.fill(behind, take)?;
+            }
+        }
+        Ok(())
     }
-}
 
-impl<I: Iterator<Item = Stack>> Iterator for JournalStacks<'_, I> {
-    type Item = Result<Stack, FormatError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let stack = match self.named_or_id() {
-            Err(error) => return Some(Err(error)),
-            Ok(Ok(stack)) => stack,
-            Ok(Err(id)) if id < self.next => return None,
-            Ok(Err(_)) => match self.bare.get(&self.next) {
+    /// Adds the rows before an id.
+    fn fill(&mut self, id: i32, take: &mut TakeStack<'_>) -> Result<(), FormatError> {
+        while self.next < id {
+            let stack = match self.bare.remove(&self.next) {
                 Some(bare) => bare.to_stack(),
                 None => {
                     self.missing += 1;
                     Stack { id: StackId(self.next), frames: Vec::new() }
                 }
-            },
-        };
+            };
+            self.row(stack, take)?;
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, stack: Stack, take: &mut TakeStack<'_>) -> Result<(), FormatError> {
         self.without_modules += u64::from(!stack.frames.iter().any(|frame| frame.module.is_some()));
-        self.bare.remove(&self.next);
-        self.next = self.next.checked_add(1)?;
-        Some(Ok(stack))
+        self.bare.remove(&stack.id.0);
+        self.next = stack.id.0.saturating_add(1);
+        take(stack)
+    }
+
+    /// Whether the ids before this one may be those of missing stacks.
+    fn may_be_missing(&self, id: i32) -> bool {
+        usize::try_from(id.saturating_sub(self.next)).is_ok_and(|count| self.missing + count <= MAX_MISSING)
     }
 }
 
@@ -222,9 +196,16 @@ mod tests {
         tables::SharedStack,
     };
 
-    fn stacks(journal: &Journal, rest: Box<dyn Iterator<Item = Stack> + '_>) -> Vec<Stack> {
-        let (path, file) = journal.file();
-        JournalStacks::open(path, file, u64::MAX, rest).unwrap().map(Result::unwrap).collect()
+    fn stacks(journal: &Journal, rest: &[SharedStack]) -> Vec<Stack> {
+        let (mut rows, mut all) = (StackRows::default(), Vec::new());
+        let take: &mut TakeStack<'_> = &mut |stack| {
+            all.push(stack);
+            Ok(())
+        };
+        rows.add_journal(journal.file(), u64::MAX, take).unwrap();
+        rest.iter().try_for_each(|stack| rows.add(stack.to_stack(), take)).unwrap();
+        rows.finish(StackId(-1), take).unwrap();
+        all
     }
 
     #[test]
@@ -248,15 +229,14 @@ mod tests {
             let side = SideRows { stacks: part.to_vec(), bare_stacks, ..SideRows::default() };
             journal.add(9, 12, &[], &RunInfo::default(), &side).unwrap();
         }
-        let rest = all[count as usize..].iter().map(SharedStack::to_stack);
-        let read = stacks(&journal, Box::new(rest));
+        let read = stacks(&journal, &all[count as usize..]);
         assert!(read == all.iter().map(SharedStack::to_stack).collect::<Vec<_>>());
-        let read = stacks(&journal, Box::new(iter::empty()));
+        let read = stacks(&journal, &[]);
         assert_eq!((read.len(), &read[count as usize]), (count as usize + 1, &bare(count).to_stack()));
         let (path, mut file) = journal.file();
         file.rewind().unwrap();
         let mut reader = JournalReader::open(path, file).unwrap();
-        let checkpoints = iter::from_fn(|| reader.next().unwrap());
+        let checkpoints = std::iter::from_fn(|| reader.next().unwrap());
         assert!(checkpoints.filter(|checkpoint| checkpoint.rows.forgets).count() > 0);
     }
 }

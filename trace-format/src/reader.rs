@@ -27,7 +27,7 @@ use crate::{
         batches::BatchReader,
         file::{TraceFile, decode_footer},
     },
-    journal_tables::{JournalPart, SideTables},
+    journal_tables::SideTables,
     paths::{self, TracePaths},
     run_info::{RunInfo, SidecarInfo},
     schema::{self, Column, FRAME},
@@ -286,8 +286,12 @@ impl Trace {
     /// Reads all stacks, in id order.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
         if let Some(side) = &self.side {
-            let stacks = side.stacks.as_ref().map(JournalPart::stacks).transpose()?;
-            return stacks.into_iter().flatten().collect();
+            let mut stacks = Vec::new();
+            side.each_stack(&mut |stack| {
+                stacks.push(stack);
+                Ok(())
+            })?;
+            return Ok(stacks);
         }
         self.side_rows(&self.paths.stacks, |stack: &Stack| stack.id.0)
     }
@@ -296,10 +300,10 @@ impl Trace {
     pub fn stack_counts(&self) -> Result<StackCounts, FormatError> {
         let mut counts = StackCounts::default();
         if let Some(side) = &self.side {
-            let stacks = side.stacks.as_ref().map(JournalPart::stacks).transpose()?;
-            for stack in stacks.into_iter().flatten() {
-                counts.add(&stack?);
-            }
+            side.each_stack(&mut |stack| {
+                counts.add(&stack);
+                Ok(())
+            })?;
             return Ok(counts);
         }
         let is_function = |parts: &[String]| parts.last().is_some_and(|name| name == "symbol");

@@ -30,7 +30,7 @@ use crate::{
     reader::{Trace, catch_panics},
     run_info::RunInfo,
     side_tables::SideRows,
-    writer::{continued::Continued, write_table},
+    writer::{SideTable, continued::Continued},
 };
 
 /// The [`RunInfo::stop_reason`] of a recovered trace.
@@ -253,24 +253,25 @@ fn write(
     paths: &TracePaths,
     info: &RunInfo,
 ) -> Result<(SideDigests, u64), FormatError> {
-    fn table<T: TableRow>(
+    fn table<T: TableRow, N>(
         files: &UnfinishedFiles,
         path: &Path,
-        rows: impl Iterator<Item = Result<T, FormatError>>,
         trace_id: &str,
-    ) -> Result<u32, FormatError> {
+        add: impl FnOnce(&mut SideTable<T>) -> Result<N, FormatError>,
+    ) -> Result<(u32, N), FormatError> {
         let file = files.side_table(path)?;
-        let (_, crc) = write_table(path, file.file(), trace_id, rows)?;
+        let mut table = SideTable::start(path, file.file())?;
+        let added = add(&mut table)?;
+        let (_, crc) = table.finish(trace_id)?;
         file.finish()?;
-        Ok(crc)
+        Ok((crc, added))
     }
-    let mut stacks = tables.stacks.as_ref().map(JournalPart::stacks).transpose()?;
-    let sides = SideDigests {
-        stacks: table(files, &paths.stacks, stacks.iter_mut().flatten(), &info.trace_id)?,
-        locks: table(files, &paths.locks, tables.locks.iter().cloned().map(Ok), &info.trace_id)?,
-        tasks: table(files, &paths.tasks, tables.tasks.iter().cloned().map(Ok), &info.trace_id)?,
-    };
-    Ok((sides, stacks.map_or(0, |stacks| stacks.without_modules)))
+    let id = &info.trace_id;
+    let (stacks, without_modules) =
+        table(files, &paths.stacks, id, |table| tables.each_stack(&mut |stack| table.add(stack)))?;
+    let (locks, ()) = table(files, &paths.locks, id, |table| table.add_all(&tables.locks))?;
+    let (tasks, ()) = table(files, &paths.tasks, id, |table| table.add_all(&tables.tasks))?;
+    Ok((SideDigests { stacks, locks, tasks }, without_modules))
 }
 
 #[cfg(test)]

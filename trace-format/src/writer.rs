@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
+    fmt,
     fs::File,
     hash::{BuildHasher, Hasher},
     io::Write as _,
@@ -21,10 +22,11 @@ use crate::{
     FormatError,
     columns::EventColumns,
     digest::{Digest, SideDigests},
-    event::Event,
+    event::{Event, StackId},
+    field::TableRow,
     footer,
     journal::Journal,
-    journal_tables::JournalStacks,
+    journal_tables::StackRows,
     output::{
         OutputOptions,
         kept::KeptFiles,
@@ -40,9 +42,9 @@ mod cut;
 mod file;
 mod pages;
 
-pub(crate) use file::write_table;
+pub(crate) use file::SideTable;
 
-use file::{CountingFile, base_properties, cannot_write, write_side_table};
+use file::{CountingFile, base_properties, cannot_write};
 use pages::EventsFile;
 
 /// Rows per batch, each of which becomes a page of each column: large enough to amortize the encoder's cost per page, small enough
@@ -74,6 +76,53 @@ struct Regular {
     journal: Journal,
     /// Number of row groups in the journal.
     journaled: usize,
+    /// `None` if it could not be written: the journal has the stacks, too.
+    stacks: Option<StackTable>,
+}
+
+/// The stacks table, which is written beside the journal, so that its end takes no longer however many stacks there are.
+struct StackTable {
+    rows: StackRows,
+    table: SideTable<Stack>,
+}
+
+impl fmt::Debug for StackTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StackTable").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl StackTable {
+    fn start(file: &NamedFile) -> Result<Self, FormatError> {
+        Ok(Self { rows: StackRows::default(), table: SideTable::restart(file)? })
+    }
+
+    /// Adds the stacks of a checkpoint.
+    fn add(&mut self, side: &SideRows) -> Result<(), FormatError> {
+        let Self { rows, table } = self;
+        rows.add_bare(&side.bare_stacks);
+        let take = &mut |stack| table.add(stack);
+        side.stacks.iter().try_for_each(|stack| rows.add(stack.to_stack(), take))
+    }
+
+    /// Adds the stacks of a whole journal.
+    fn add_journal(mut self, journal: &Journal) -> Result<Self, FormatError> {
+        let Self { rows, table } = &mut self;
+        rows.add_journal(journal.file(), u64::MAX, &mut |stack| table.add(stack))?;
+        Ok(self)
+    }
+
+    fn finish(
+        mut self,
+        trace_id: &str,
+        mut rest: impl Iterator<Item = Stack>,
+    ) -> Result<(u64, u32), FormatError> {
+        let Self { rows, table } = &mut self;
+        let take = &mut |stack| table.add(stack);
+        rest.try_for_each(|stack| rows.add(stack, take))?;
+        rows.finish(StackId(-1), take)?;
+        self.table.finish(trace_id)
+    }
 }
 
 /// The size of a finished trace.
@@ -100,7 +149,8 @@ impl TraceWriter {
             RecordingFiles::Regular(files) => {
                 let (file, journal) =
                     (Arc::clone(&files.events.file), Journal::start(files.journal.clone())?);
-                (file, Some(Regular { files, journal, journaled: 0 }))
+                let stacks = StackTable::start(&files.stacks).ok();
+                (file, Some(Regular { files, journal, journaled: 0, stacks }))
             }
         };
         Ok(Self {
@@ -148,13 +198,15 @@ impl TraceWriter {
     /// When this returns, these files and the backlog are synced to disk.
     pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
         self.end_row_group()?;
-        let Some(Regular { files, journal, journaled }) = &mut self.regular else { return Ok(()) };
+        let Some(Regular { files, journal, journaled, stacks }) = &mut self.regular else { return Ok(()) };
         let file = self.writer.inner();
         file.sync_data().map_err(FormatError::write(&self.path))?;
         files.backlog.file.sync_data().map_err(FormatError::write(files.backlog.path()))?;
         let row_groups = self.writer.row_groups();
         journal.add(file.bytes(), file.crc(), &row_groups[*journaled..], info, side)?;
         *journaled = row_groups.len();
+        // The end writes the table again if this fails.
+        stacks.take_if(|table| table.add(side).is_err());
         if let Some(reserve) = &mut files.reserve {
             // The side tables take about as much space as the rows in the journal.
             reserve.grow_for(journal.bytes())?;
@@ -220,7 +272,7 @@ impl TraceWriter {
                 .map(|(times, exit_ns)| (times.0, times.1.max(exit_ns))),
             ..info.clone()
         };
-        let Some(Regular { mut files, journal, journaled }) = self.regular.take() else {
+        let Some(Regular { mut files, journal, journaled, stacks: table }) = self.regular.take() else {
             let event_bytes = ended.and_then(|()| self.end_events(&info, SideDigests::default()))?;
             return Ok(TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes });
         };
@@ -228,19 +280,22 @@ impl TraceWriter {
         if ended.is_err() {
             files.reserve = None;
         }
-        let write_side = |files: &RegularFiles| -> Result<(u64, SideDigests), FormatError> {
-            let (id, (at, file)) = (&info.trace_id, journal.file());
-            let stacks = JournalStacks::open(at, file, u64::MAX, stacks.clone())?;
-            let (stack_bytes, stacks) = write_side_table(&files.stacks, id, stacks)?;
-            let (lock_bytes, locks) = write_side_table(&files.locks, id, locks.iter().cloned().map(Ok))?;
-            let (task_bytes, tasks) = write_side_table(&files.tasks, id, tasks.iter().cloned().map(Ok))?;
+        let write_side = |files: &RegularFiles, table| -> Result<(u64, SideDigests), FormatError> {
+            let id = &info.trace_id;
+            let table = match table {
+                Some(table) => table,
+                None => StackTable::start(&files.stacks)?.add_journal(&journal)?,
+            };
+            let (stack_bytes, stacks) = table.finish(id, stacks.clone())?;
+            let (lock_bytes, locks) = write_table(&files.locks, id, locks)?;
+            let (task_bytes, tasks) = write_table(&files.tasks, id, tasks)?;
             Ok((stack_bytes + lock_bytes + task_bytes, SideDigests { stacks, locks, tasks }))
         };
         // What is on the disk stays there with the journal, for `klock recover`.
         let path = self.path.clone();
         let kept = |source| FormatError::Kept { path: path.clone(), source: Box::new(source) };
-        let written = write_side(&files).or_else(|error| match files.reserve.take() {
-            Some(_) if error.is_out_of_space() => write_side(&files),
+        let written = write_side(&files, table).or_else(|error| match files.reserve.take() {
+            Some(_) if error.is_out_of_space() => write_side(&files, None),
             _ => Err(error),
         });
         let (side_bytes, sides) = written.map_err(kept)?;
@@ -311,6 +366,17 @@ impl TraceWriter {
     fn cannot_write(&self, source: ParquetError) -> FormatError {
         cannot_write(&self.path, &format!("row {}", self.rows), source)
     }
+}
+
+/// Writes a side table at once, and returns its size in bytes and its CRC-32.
+fn write_table<T: TableRow + Clone>(
+    file: &NamedFile,
+    id: &str,
+    rows: &[T],
+) -> Result<(u64, u32), FormatError> {
+    let mut table = SideTable::restart(file)?;
+    table.add_all(rows)?;
+    table.finish(id)
 }
 
 /// Returns the time at which the last process ended, by its first thread, or by all others if the trace does not have that; `None` if it is

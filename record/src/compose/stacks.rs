@@ -152,10 +152,10 @@ struct Announced {
 
 /// If there are more inline frames than this, those whose event never came, because its ring was full, are dropped.
 const MAX_ANNOUNCED: usize = 1 << 16;
-/// Number of stacks that are remembered, of each sort. They take up to 20 MB.
-const MAX_STACKS: usize = 1 << 17;
+/// Number of stacks that are remembered, of each sort: as many as a table of 2^17 places holds. They take up to 20 MB.
+const MAX_STACKS: usize = 7 << 14;
 /// Number of unwound stacks whose frames are remembered. Those of 30 frames take up to 20 MB.
-const MAX_UNWOUND: usize = 1 << 15;
+const MAX_UNWOUND: usize = 7 << 12;
 
 impl Stacks {
     /// Adds frames that did not fit into the stack map. Their event is drained in the same round.

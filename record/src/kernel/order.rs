@@ -33,6 +33,13 @@ impl Record {
     }
 }
 
+/// Maximum number of drained records that wait to be composed, some 30 MB. With more of them, draining waits, and none waits for its stack.
+pub(crate) const MAX_WAITING: usize = 1 << 18;
+/// Number of records for which a run that was taken keeps its memory: more than come in a round of most recordings.
+const MAX_KEPT: usize = 1 << 13;
+/// Number of runs that keep it.
+const MAX_IDLE: usize = 64;
+
 /// Merges records by time. Records of equal time stay in the order in which they were pushed.
 ///
 /// Records are pushed in runs that are in the order of time, one for each ring and drain, so they stay where they are until they are taken.
@@ -85,12 +92,16 @@ impl Orderer {
     /// Starts a run whose first record has this time. Returns its index.
     fn start_run(&mut self, ts_ns: u64) -> usize {
         let is_free = |run: &Run| run.next == run.records.len();
+        while self.runs.len() > MAX_IDLE && self.runs.last().is_some_and(is_free) {
+            self.runs.pop();
+        }
         let index = self.runs.iter().position(is_free).unwrap_or(self.runs.len());
         if index == self.runs.len() {
             self.runs.push(Run::default());
         }
         let run = &mut self.runs[index];
         run.records.clear();
+        run.records.shrink_to(MAX_KEPT);
         (run.number, run.next) = (self.started, 0);
         self.heads.push(Reverse((ts_ns, run.number, index)));
         self.started += 1;

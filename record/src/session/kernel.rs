@@ -19,7 +19,7 @@ use crate::{
         decode::{self, Descriptor},
         load::LoadedPrograms,
         map_records::{MapRecords, MapsOfProcess},
-        order::{Orderer, Record},
+        order::{MAX_WAITING, Orderer, Record},
         ring::{Item, Rings},
     },
     names::{
@@ -258,11 +258,12 @@ impl KernelSide {
         for task in new_images {
             self.follow(&task, composer, symbols);
         }
-        self.unwinder.as_mut().map_or(complete_ns, |unwinder| {
+        let reached_ns = self.unwinder.as_mut().map(|unwinder| {
             unwinder.end_round(complete_ns, &mut |header, frames| {
                 composer.stacks.announce_unwound(header, frames)
             })
-        })
+        });
+        reached_ns.filter(|_| orderer.count() < MAX_WAITING).unwrap_or(complete_ns)
     }
 
     /// Passes mappings on that the kernel has reported.

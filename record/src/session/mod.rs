@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use trace_format::run_info::{Clocks, Host, Loss, RunInfo, Source};
 
 use crate::{
+    kernel::order::MAX_WAITING,
     names::{kernel_addresses::KernelAddresses, symbols::Symbols},
     options::{Options, Progress, RecordPhase},
     preload::{self, Preload},
@@ -39,8 +40,6 @@ use pipeline::Pipeline;
 const ROUND: Duration = Duration::from_millis(20);
 /// Maximum time of a round, so that the kernel's rings are drained and requests to stop are noticed in time.
 const MAX_COMPOSING: Duration = Duration::from_millis(50);
-/// Maximum number of drained records that wait to be composed, some 30 MB. With more of them, draining waits, too.
-const MAX_WAITING: usize = 1 << 18;
 /// Number of records composed at once.
 const STEPS: usize = 1 << 14;
 /// The reason for the end of a recording whose trace cannot be written.

@@ -14,7 +14,6 @@ use super::clocks::{monotonic_ns, thread_time};
 pub(crate) fn raise_priority() {
     /// Since Linux 6.12, a task that asks for a short slice is scheduled sooner.
     const SLICE_NS: u64 = 200_000;
-    const NICE: libc::c_int = -10;
     let schedule = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_OTHER as u32,
@@ -25,11 +24,19 @@ pub(crate) fn raise_priority() {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the structure is ours and outlives the call; the other call involves no memory.
-    unsafe {
+    // SAFETY: the structure is ours and outlives the call.
+    let thread = unsafe {
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const schedule, 0);
-        libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, NICE);
-    }
+        libc::gettid()
+    };
+    raise_priority_of(thread.cast_unsigned());
+}
+
+/// Raises the priority of a thread or of a process with one thread, where that is permitted.
+pub(crate) fn raise_priority_of(tid: u32) {
+    const NICE: libc::c_int = -10;
+    // SAFETY: no memory is involved.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, NICE) };
 }
 
 /// Makes a call at real-time priority if klock may use it (CAP_SYS_NICE, and real-time allowed in its cgroup); otherwise

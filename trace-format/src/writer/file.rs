@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io::{self, Seek as _, Write},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -26,6 +26,8 @@ use crate::{
 
 /// Rows of a side table that are encoded at once.
 const BATCH_ROWS: usize = 1024;
+/// Encoded bytes of a side table that are in memory, from which on they become a row group.
+const MAX_ENCODED: usize = 8 << 20;
 
 /// A file, with the size and the CRC-32 of what was written.
 #[derive(Debug)]
@@ -129,45 +131,65 @@ pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> For
     FormatError::parquet(path, format!("cannot write {what}"), source)
 }
 
-/// Writes a side table and returns its size in bytes and its CRC-32.
-pub(super) fn write_side_table<T: TableRow>(
-    file: &NamedFile,
-    trace_id: &str,
-    rows: impl Iterator<Item = Result<T, FormatError>>,
-) -> Result<(u64, u32), FormatError> {
-    // An attempt on a full disk may have left something.
-    file.file.set_len(0).map_err(FormatError::write(file.path()))?;
-    file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;
-    write_table(file.path(), Arc::clone(&file.file), trace_id, rows)
+/// A side table that is being written, with few of its rows in memory.
+pub(crate) struct SideTable<T> {
+    path: PathBuf,
+    writer: ArrowWriter<CountingFile>,
+    rows: Vec<T>,
 }
 
-/// Writes the rows of a side table into an empty file and returns its size in bytes and its CRC-32. Has some rows in memory at a time.
-pub(crate) fn write_table<T: TableRow>(
-    path: &Path,
-    file: Arc<File>,
-    trace_id: &str,
-    mut rows: impl Iterator<Item = Result<T, FormatError>>,
-) -> Result<(u64, u32), FormatError> {
-    let info =
-        SidecarInfo { format: Version::default(), table: T::TABLE.to_owned(), trace_id: trace_id.to_owned() };
-    let options = ArrowWriterOptions::new().with_properties(base_properties().build());
-    let (file, schema) = (CountingFile::new(file), schema::arrow_schema(T::COLUMNS));
-    let mut writer = ArrowWriter::try_new_with_options(file, schema, options.with_skip_arrow_metadata(true))
-        .map_err(|source| cannot_write(path, "the header", source))?;
-    loop {
-        let batch = rows.by_ref().take(BATCH_ROWS).collect::<Result<Vec<T>, FormatError>>()?;
-        writer
-            .write(&schema::record_batch(T::COLUMNS, T::encode(batch.iter())))
-            .map_err(|source| cannot_write(path, "a batch", source))?;
-        if batch.len() < BATCH_ROWS {
-            break;
-        }
+impl<T: TableRow> SideTable<T> {
+    /// Starts the table in an empty file.
+    pub(crate) fn start(path: &Path, file: Arc<File>) -> Result<Self, FormatError> {
+        let options = ArrowWriterOptions::new().with_properties(base_properties().build());
+        let (file, schema) = (CountingFile::new(file), schema::arrow_schema(T::COLUMNS));
+        let writer = ArrowWriter::try_new_with_options(file, schema, options.with_skip_arrow_metadata(true))
+            .map_err(|source| cannot_write(path, "the header", source))?;
+        Ok(Self { path: path.to_owned(), writer, rows: Vec::with_capacity(BATCH_ROWS) })
     }
-    writer.append_key_value_metadata(footer::entry(path, &info)?);
-    // Not `into_inner`, which turns I/O errors into text.
-    writer.finish().map_err(|source| cannot_write(path, "the footer", source))?;
-    writer.sync().map_err(FormatError::write(path))?;
-    let file = writer.inner();
-    file.sync_all().map_err(FormatError::write(path))?;
-    Ok((file.bytes(), file.crc()))
+
+    /// Starts the table again, in a file in which an attempt may have left something: on a full disk, for example.
+    pub(super) fn restart(file: &NamedFile) -> Result<Self, FormatError> {
+        file.file.set_len(0).map_err(FormatError::write(file.path()))?;
+        file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;
+        Self::start(file.path(), Arc::clone(&file.file))
+    }
+
+    /// Adds a row.
+    pub(crate) fn add(&mut self, row: T) -> Result<(), FormatError> {
+        self.rows.push(row);
+        if self.rows.len() >= BATCH_ROWS { self.encode() } else { Ok(()) }
+    }
+
+    pub(crate) fn add_all(&mut self, rows: &[T]) -> Result<(), FormatError>
+    where
+        T: Clone,
+    {
+        rows.iter().try_for_each(|row| self.add(row.clone()))
+    }
+
+    fn encode(&mut self) -> Result<(), FormatError> {
+        let Self { path, writer, rows } = self;
+        let batch = schema::record_batch(T::COLUMNS, T::encode(rows.iter()));
+        rows.clear();
+        let written = writer
+            .write(&batch)
+            .and_then(|()| if writer.in_progress_size() > MAX_ENCODED { writer.flush() } else { Ok(()) });
+        written.map_err(|source| cannot_write(path, "a batch", source))
+    }
+
+    /// Writes the footer, and returns the size of the file in bytes and its CRC-32.
+    pub(crate) fn finish(mut self, trace_id: &str) -> Result<(u64, u32), FormatError> {
+        self.encode()?;
+        let Self { path, mut writer, .. } = self;
+        let (table, trace_id) = (T::TABLE.to_owned(), trace_id.to_owned());
+        let info = SidecarInfo { format: Version::default(), table, trace_id };
+        writer.append_key_value_metadata(footer::entry(&path, &info)?);
+        // Not `into_inner`, which turns I/O errors into text.
+        writer.finish().map_err(|source| cannot_write(&path, "the footer", source))?;
+        writer.sync().map_err(FormatError::write(&path))?;
+        let file = writer.inner();
+        file.sync_all().map_err(FormatError::write(&path))?;
+        Ok((file.bytes(), file.crc()))
+    }
 }

@@ -21,7 +21,7 @@ use super::{
     message::{receive, send},
     opener, parser, sandbox,
 };
-use crate::stop::Stop;
+use crate::{stop::Stop, system::priority::raise_priority_of};
 
 /// First argument of a helper process.
 pub(super) const ARGUMENT: &str = "__target-files";
@@ -84,6 +84,8 @@ pub(super) struct Helper {
 struct Running {
     child: Child,
     socket: UnixStream,
+    /// Whether its priority was raised.
+    is_raised: bool,
 }
 
 impl Helper {
@@ -114,7 +116,11 @@ impl Helper {
             return Err(CallError::Stopped);
         }
         self.start()?;
-        let Some(running) = &self.running else { return Err(CallError::Died) };
+        let Some(running) = &mut self.running else { return Err(CallError::Died) };
+        // The end of the recording waits for it, on a machine that may be busy.
+        if limit.stop.has_ended() && !std::mem::replace(&mut running.is_raised, true) {
+            raise_priority_of(running.child.id());
+        }
         let answer = match send(&running.socket, request, descriptor) {
             Ok(()) => running
                 .wait_for_answer(limit)
@@ -178,7 +184,7 @@ impl Running {
         // A helper reads each request to its end before it answers, so this is only for one that is stopped.
         socket.set_write_timeout(Some(START_LIMIT))?;
         socket.set_read_timeout(Some(START_LIMIT))?;
-        let mut running = Self { child, socket };
+        let mut running = Self { child, socket, is_raised: false };
         // Its start does not depend on recorded processes.
         let limit = WaitLimit { limit: START_LIMIT, after_stop: Duration::MAX, stop: Stop::default() };
         if running.wait_for_answer(&limit).is_err() || receive::<()>(&running.socket).is_err() {

@@ -28,8 +28,8 @@ const DELAY_PER_READ: u32 = 20;
 const MAX_READ_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of snapshots per PID.
 const MAX_SNAPSHOTS: usize = 16;
-/// Maximum size of all snapshots, as text. The process with the most text loses its earlier snapshots first.
-const MAX_TEXT: usize = 128 << 20;
+/// Maximum size of all snapshots, as text, which takes as much memory as they do. The process with the most text loses its earlier snapshots first.
+const MAX_TEXT: usize = 32 << 20;
 
 /// Device, inode and path of a mapped file.
 type FileKey = ((u32, u32), u64, Rc<str>);
@@ -78,8 +78,11 @@ impl Mappings {
         let MapsText { owner, taken_ns, bytes: text } = text;
         let (pid, taken_ns) = (owner.pid, *taken_ns);
         let mut mappings: Vec<_> = Vec::new();
-        for mapping in maps::parse(text) {
+        for mut mapping in maps::parse(text) {
             let module = self.module_of(*owner, &mapping);
+            if let Some(module) = module {
+                mapping.path = Rc::clone(&self.modules[module].path);
+            }
             mappings.push((mapping, module));
         }
         let process = self.processes.entry(pid).or_default();

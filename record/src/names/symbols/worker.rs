@@ -43,8 +43,8 @@ use crate::{
 const MAX_AT_ONCE: u32 = 500;
 /// Maximum number of queued look-ups, some 400 bytes each. If there are more, the first ones are not looked up.
 const MAX_QUEUED: usize = 1 << 14;
-/// Number of addresses whose names are remembered. Those of 100 bytes take 40 MB.
-const MAX_NAMED: usize = 1 << 15;
+/// Number of addresses whose names are remembered. Those of 100 bytes take 20 MB.
+const MAX_NAMED: usize = 1 << 14;
 /// Maximum number of queued stacks whose functions are looked up together: each look-up is a question to another process.
 const MAX_BATCH: usize = 64;
 

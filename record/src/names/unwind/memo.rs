@@ -14,8 +14,10 @@ use trace_format::{
 use super::walk::{Dependencies, UnwoundId};
 use crate::kernel::known_stacks::{KnownStacks, is_comparable};
 
-/// Maximum number of walks; beyond it, all are forgotten.
-const MAX_WALKS: usize = 1 << 16;
+/// Maximum number of values that walks depend on, of 16 bytes each; beyond it, all walks are forgotten.
+const MAX_VALUES: usize = 1 << 21;
+/// Values that a walk takes besides the words of the stack.
+const VALUES_OF_WALK: usize = 12;
 /// Maximum number of walks from the same instruction and stack pointer.
 const MAX_VARIANTS: usize = 8;
 /// Time after which a walk through unknown code is done again. Mappings that do not cover an address are read again about as often.
@@ -32,7 +34,8 @@ const MAX_LATE_NS: u64 = 10_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     walks: FxHashMap<Start, Vec<Walk>>,
-    count: usize,
+    /// Values of all walks.
+    values: usize,
     processes: FxHashMap<u32, Process>,
     /// The stacks that the BPF programs recognize, if they can.
     programs: Option<KnownStacks>,
@@ -65,7 +68,8 @@ struct Walk {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
-    walks: usize,
+    /// Values of its walks.
+    values: usize,
     /// The start of its present program.
     since_ns: u64,
     /// The first round of copies that were walked knowing that.
@@ -139,10 +143,9 @@ impl Memo {
             process.changes = basis.changes;
             self.forget(tgid);
         }
-        if self.count >= MAX_WALKS {
-            self.walks.clear();
-            self.count = 0;
-            self.processes.values_mut().for_each(|process| process.walks = 0);
+        if self.values >= MAX_VALUES {
+            (self.walks, self.values) = (FxHashMap::default(), 0);
+            self.processes.values_mut().for_each(|process| process.values = 0);
         }
         let process = self.processes.entry(tgid).or_default();
         let until_ns = if basis.is_known { u64::MAX } else { header.ts_ns.saturating_add(MAX_AGE_NS) };
@@ -160,15 +163,16 @@ impl Memo {
         };
         // Most starts have one walk, and a walk is large.
         let walks = self.walks.entry(Start::of(header)).or_insert_with(|| Vec::with_capacity(1));
-        let before = walks.len();
+        let sum = |walks: &[Walk]| walks.iter().map(Walk::values).sum::<usize>();
+        let before = sum(walks);
         walks.retain(|old| *old.times_ns.end() >= header.ts_ns && !old.is_like(&walk));
         if walks.len() >= MAX_VARIANTS {
             walks.remove(0);
         }
-        let removed = before - walks.len();
         walks.push(walk);
-        process.walks = process.walks + 1 - removed;
-        self.count = self.count + 1 - removed;
+        let after = sum(walks);
+        process.values = process.values + after - before;
+        self.values = self.values + after - before;
     }
 
     /// Notes that a PID runs another program since a time; `round` is the first one whose copies are walked knowing that. Returns whether
@@ -176,7 +180,7 @@ impl Memo {
     pub(super) fn end_incarnation(&mut self, tgid: u32, ts_ns: u64, round: u64) -> bool {
         if self.processes.len() >= MAX_PROCESSES {
             self.processes.retain(|_, process| {
-                process.walks > 0 || process.since_ns.saturating_add(MAX_LATE_NS) > ts_ns
+                process.values > 0 || process.since_ns.saturating_add(MAX_LATE_NS) > ts_ns
             });
         }
         let process = self.processes.entry(tgid).or_default();
@@ -190,10 +194,10 @@ impl Memo {
         if let Some(programs) = &mut self.programs {
             programs.forget(tgid);
         }
-        let Some(process) = self.processes.get_mut(&tgid).filter(|process| process.walks > 0) else {
+        let Some(process) = self.processes.get_mut(&tgid).filter(|process| process.values > 0) else {
             return false;
         };
-        self.count -= std::mem::take(&mut process.walks);
+        self.values -= std::mem::take(&mut process.values);
         self.walks.retain(|start, _| start.incarnation.tgid != tgid);
         true
     }
@@ -207,6 +211,11 @@ impl Start {
 }
 
 impl Walk {
+    /// Returns the memory that it takes.
+    fn values(&self) -> usize {
+        self.words.len() + VALUES_OF_WALK
+    }
+
     fn fits(&self, header: &WireUserStack, bytes: &[u8]) -> bool {
         let has = |&(at, word): &(u32, u64)| {
             bytes.get(at as usize..).and_then(<[u8]>::first_chunk).map(|bytes| u64::from_le_bytes(*bytes))

@@ -37,7 +37,9 @@ use walk::{Code, Dependencies, Registers, StackCopy};
 pub(crate) use walk::{Frames, UnwoundId};
 
 /// Maximum size of the copies that are not unwound yet. Stacks beyond it stay those by frame pointers.
-const MAX_PENDING_BYTES: usize = 128 << 20;
+const MAX_PENDING_BYTES: usize = 48 << 20;
+/// Maximum number of rows of all tables, 48 MB. If there would be more, the tables are read again as they are needed.
+const MAX_TABLE_ROWS: usize = 8 << 20;
 /// Maximum time that events wait for their stacks, in ns: a file may take seconds to parse.
 const MAX_DELAY_NS: u64 = 5_000_000_000;
 /// Number of copies that are unwound before the thread's priority is looked at, some milliseconds.
@@ -216,6 +218,8 @@ struct Worker {
     mappings: Mappings,
     /// The tables of modules; `None` if a module has none.
     tables: FxHashMap<usize, Option<Rc<UnwindTable>>>,
+    /// Number of rows of the tables.
+    rows: usize,
     /// Events wait for their stacks, and copies that wait take memory.
     real_time: RealTime,
 }
@@ -223,7 +227,7 @@ struct Worker {
 impl Worker {
     fn new(stop: Stop, real_time: RealTime) -> Self {
         let mappings = Mappings::new(TargetFiles::until(stop));
-        Self { mappings, tables: FxHashMap::default(), real_time }
+        Self { mappings, tables: FxHashMap::default(), rows: 0, real_time }
     }
 
     fn unwind_all(&mut self, round: Round) -> Answer {
@@ -283,8 +287,13 @@ impl Worker {
         }
         // A file that could not be opened or read on behalf of one process may be on behalf of the next.
         let file = self.mappings.file_of(module)?;
-        let table =
-            Some(self.mappings.files.unwind_table(file)?).filter(|table| !table.is_empty()).map(Rc::new);
+        let table = self.mappings.files.unwind_table(file)?;
+        if self.rows + table.rows() > MAX_TABLE_ROWS {
+            self.tables.clear();
+            self.rows = 0;
+        }
+        self.rows += table.rows();
+        let table = Some(table).filter(|table| table.rows() > 0).map(Rc::new);
         self.tables.insert(module, table.clone());
         table
     }

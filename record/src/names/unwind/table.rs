@@ -1,11 +1,12 @@
 //! Unwind tables: how to find the caller of the code at an address of a file. The pages of rows
 //! from the parser may be wrong in any way.
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::names::files::Segment;
 
-/// Maximum number of rows of a file. MariaDB has some 400,000.
+/// Maximum number of rows of a file, of six bytes each. MariaDB has some 400,000.
 const MAX_ROWS: usize = 4 << 20;
 /// Maximum number of different rules of a file.
 pub(crate) const MAX_RULES: usize = u16::MAX as usize;
@@ -80,8 +81,13 @@ pub(crate) struct UnwindPage {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnwindTable {
     segments: Vec<Segment>,
-    addresses: Vec<u64>,
+    /// The first address. No code of a file that is read is further away from it than 32 bits.
+    first: u64,
+    /// The distance of each row from the first one, and the index of its rule.
+    distances: Vec<u32>,
+    indexes: Vec<u16>,
     rules: Vec<Rule>,
+    index_of: FxHashMap<Rule, u16>,
 }
 
 impl UnwindTable {
@@ -92,20 +98,44 @@ impl UnwindTable {
 
     /// Adds the next page. Returns whether more can follow.
     pub(crate) fn add(&mut self, page: &UnwindPage) -> bool {
+        let rows = page.distances.len().min(page.indexes.len());
+        self.distances.reserve_exact(rows);
+        self.indexes.reserve_exact(rows);
         for (&distance, &index) in page.distances.iter().zip(&page.indexes) {
-            let last = self.addresses.last().copied().unwrap_or(0);
-            let Some(address) = last.checked_add(distance) else { return false };
-            if self.addresses.len() >= MAX_ROWS {
+            let next = match self.distances.last() {
+                Some(last) => u64::from(*last).checked_add(distance),
+                None => {
+                    self.first = distance;
+                    Some(0)
+                }
+            };
+            let next = next.filter(|next| self.first.checked_add(*next).is_some());
+            let Some(next) = next.and_then(|next| u32::try_from(next).ok()) else { return false };
+            if self.distances.len() >= MAX_ROWS {
                 return false;
             }
-            self.addresses.push(address);
-            self.rules.push(page.rules.get(usize::from(index)).copied().unwrap_or(Rule::None));
+            let rule = page.rules.get(usize::from(index)).copied().unwrap_or(Rule::None);
+            let index = self.index(rule);
+            self.distances.push(next);
+            self.indexes.push(index);
         }
         page.more && !page.distances.is_empty()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
+    /// Returns the index of a rule. One without an index is not known: the index has no rule.
+    fn index(&mut self, rule: Rule) -> u16 {
+        let Self { rules, index_of, .. } = self;
+        if rules.len() == MAX_RULES {
+            return index_of.get(&rule).copied().unwrap_or(u16::MAX);
+        }
+        *index_of.entry(rule).or_insert_with(|| {
+            rules.push(rule);
+            (rules.len() - 1) as u16
+        })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.distances.len()
     }
 
     /// Returns the rule for the code at an offset in the file.
@@ -116,8 +146,10 @@ impl UnwindTable {
             .find(|segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.file_bytes));
         let Some(segment) = segment else { return Rule::None };
         let address = segment.address.wrapping_add(offset - segment.offset);
-        let next = self.addresses.partition_point(|&start| start <= address);
-        next.checked_sub(1).and_then(|row| self.rules.get(row)).copied().unwrap_or(Rule::None)
+        let Some(distance) = address.checked_sub(self.first) else { return Rule::None };
+        let row = self.distances.partition_point(|&start| u64::from(start) <= distance).checked_sub(1);
+        let index = row.and_then(|row| self.indexes.get(row));
+        index.and_then(|index| self.rules.get(usize::from(*index))).copied().unwrap_or(Rule::None)
     }
 }
 
@@ -154,7 +186,7 @@ mod tests {
         ) {
             let mut table = UnwindTable::new(vec![segment(), Segment { address: u64::MAX, ..segment() }]);
             table.add(&UnwindPage { rules: vec![Rule::End; 2], distances, indexes, more: true });
-            prop_assert!(table.addresses.is_sorted());
+            prop_assert!(table.distances.is_sorted());
             table.rule_at(offset);
         }
     }
