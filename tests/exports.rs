@@ -33,6 +33,7 @@ const GOLDEN: &[Golden] = &[
         &["--format", "offwaketime", "--stacks", "user", "--state", "interruptible"],
     ),
     ("off_cpu.offwaketime2", "off_cpu", &["--format", "offwaketime2", "--delimited", "--min-wait", "1ms"]),
+    ("off_cpu.offwaketime-text", "off_cpu", &["--format", "offwaketime-text", "--delimited"]),
     ("shop.offwaketime2", "shop", &["--format", "offwaketime2", "--threads", "user"]),
     ("futex.csv", "futex", &["--format", "csv"]),
     ("futex.jsonl", "futex", &["--format", "jsonl"]),
@@ -133,10 +134,12 @@ fn an_option_of_offwaketime_is_refused_with_another_format_and_the_error_names_i
         let refused = of("csv");
         assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(2), ""), "{option:?}");
         assert!(
-            refused.stderr.contains("of --format offwaketime and offwaketime2, not of csv"),
+            refused
+                .stderr
+                .contains("of --format offwaketime and offwaketime2 and offwaketime-text, not of csv"),
             "{refused:?}"
         );
-        for format in ["offwaketime", "offwaketime2"] {
+        for format in ["offwaketime", "offwaketime2", "offwaketime-text"] {
             let ended = of(format);
             let code = ended.status.code();
             assert!(code == Some(0) || code == Some(1) && ended.stdout.is_empty(), "{option:?}: {ended:?}");

@@ -26,6 +26,7 @@ Formats:
   mklockstat    the CSV of milli-klockstat: waits by period
   offwaketime   the output of bcc's offwaketime -f, first version: off-CPU times
   offwaketime2  the same, present version
+  offwaketime-text  the same without -f, a line per function
   perf-lock     the table of perf lock contention: waits for kernel locks
   prometheus    counters of locks, for node_exporter's textfile collector
   openmetrics   the same in OpenMetrics 1.0
@@ -100,15 +101,15 @@ pub(crate) struct OwnOptions {
 }
 
 /// The options of single formats, and these formats.
-const FORMATS_OF: [(&[&str], &[Format]); 7] = [
+const FORMATS_OF: [(&[&str], &[Format]); 6] = [
     (&["of", "unit"], &[Format::Folded]),
     (&["limit"], &[Format::Firefox, Format::Openmetrics, Format::Prometheus, Format::PerfLock]),
     (&["hist"], &[Format::Locktrace]),
     (&["period", "no_filter_monitors"], &[Format::Mklockstat]),
     (&["by", "field_separator"], &[Format::PerfLock]),
-    (&["delimited", "stacks", "threads"], &[Format::Offwaketime, Format::Offwaketime2]),
-    (&["max_wait", "state"], &[Format::Offwaketime, Format::Offwaketime2]),
+    (&["delimited", "stacks", "threads", "max_wait", "state"], &OFFWAKETIME),
 ];
+const OFFWAKETIME: [Format; 3] = [Format::Offwaketime, Format::Offwaketime2, Format::OffwaketimeText];
 
 impl Export {
     /// Returns an error message if an option of another format was given.

@@ -109,7 +109,7 @@ struct Row {
     wake_count: i64,
     /// Calls that failed.
     errors: i64,
-    /// The name of the process and the functions of the stack, root first, separated by semicolons.
+    /// The name of the thread and the functions of the stack, root first, separated by semicolons. Of sums the name alone.
     stack: String,
 }
 
@@ -155,8 +155,6 @@ struct Calls {
     sums: FxHashMap<Key, Row>,
     /// By futex and process: the number of calls that slept for each power of two of µs.
     slots: FxHashMap<(u64, i32), Vec<u64>>,
-    /// By process: the name of the first of its threads that completed a call.
-    comms: FxHashMap<i32, Option<String>>,
     /// The distinct user stacks, root first; `None` for a lost one.
     stacks: Vec<Option<String>>,
     /// By stack id: the index of the user stack.
@@ -203,11 +201,12 @@ impl Calls {
         let Some(call) = futex_call(event) else { return };
         self.untimed += u64::from(call.time == Time::Unknown && call.waits);
         self.untimed_wakes += u64::from(call.time == Time::Unknown && call.wakes);
-        self.comms.entry(task.pid).or_insert_with(|| task.comm.clone());
         let known = |StackId(id)| usize::try_from(id).ok().and_then(|at| self.stack_of.get(at)).copied();
         let stack = event.stack.map_or(NO_STACK, |stack| known(stack).unwrap_or(LOST_STACK));
         let address = lock.address.unwrap_or(0);
-        let row = self.sums.entry((address, task.tid, task.pid, stack)).or_default();
+        let new =
+            || Row { stack: task.comm.clone().unwrap_or_else(|| "[unknown]".to_owned()), ..Row::default() };
+        let row = self.sums.entry((address, task.tid, task.pid, stack)).or_insert_with(new);
         if let Some(blocked_us) = row.add(&call) {
             let slots = self.slots.entry((address, task.pid)).or_default();
             let slot = blocked_us.max(1).ilog2() as usize;
@@ -221,8 +220,7 @@ impl Calls {
         let mut rows = Vec::with_capacity(self.sums.len());
         let mut missing = 0;
         for ((addr, tid, pid, stack), sums) in &self.sums {
-            let comm = self.comms.get(pid).and_then(Option::as_deref).unwrap_or("[unknown]");
-            let comm = safe::folded(&safe::cell(comm)).into_owned();
+            let comm = safe::folded(&safe::cell(&sums.stack)).into_owned();
             let stack = match self.stacks[*stack].as_deref() {
                 None => {
                     missing += 1;

@@ -1,7 +1,8 @@
-//! milli-klockstat's CSV: how long each thread waited for each lock in each period of some milliseconds, and how often it acquired it.
+//! milli-klockstat's CSV: how long each thread waited for each lock in each period of some milliseconds, and how often it tried to get it.
 //!
-//! An `s` line is for a thread, a lock and a period; the `t` line of a stack precedes its first `s` line. An acquisition
-//! belongs to the period in which it was done, and each is in some line; `mklockstat.py` closes a period at the first acquisition after
+//! An `s` line is for a thread, a lock and a period; the `t` line of a stack precedes its first `s` line. Attempts are those of the
+//! report: acquisitions, of which an owner's further ones of an exclusive lock are none, and attempts that led to none. An attempt
+//! belongs to the period in which it ended, and each is in some line; `mklockstat.py` closes a period at the first acquisition after
 //! its end, counts that one in it, and loses the last one.
 //!
 //! The original measures from the call to its return. klock's waits begin at the first failed attempt, so an uncontended
@@ -13,15 +14,18 @@ use std::{
 };
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, Frame, LockId, LockKind, StackId, TaskId, Trace};
+use trace_format::{Frame, LockId, LockKind, StackId, TaskId, Trace};
 
 use super::{
     options::Options,
-    read::{Out, Written, failed_attempts, open_one, read_events},
+    read::{Out, Written, open_one, read},
     stacks::Stacks,
 };
 use crate::charges::add;
-use intervals::input::names::Names;
+use intervals::{
+    input::Input,
+    items::{Item, Needs, Outcome},
+};
 use output::{error::AnalyzeError, safe};
 
 #[cfg(test)]
@@ -40,7 +44,7 @@ type Subject = (TaskId, LockId);
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
     waited_ns: i64,
-    acquisitions: i64,
+    attempts: i64,
     stack: Option<StackId>,
 }
 
@@ -53,7 +57,9 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     let input = open_one(traces, options, why)?;
     let names = &input.names;
     let mut periods = Periods::default();
-    let trust = read_events(&input, true, |event| periods.add(event, options, names))?;
+    let needs = Needs { acquired: true, ..Needs::default() };
+    let trust =
+        read(&input, needs, true, |item, is_selected| periods.push(item, is_selected, &input, options))?;
     let notes = periods.notes();
     let mut sums: Vec<((i64, Subject), Period)> = periods.sums.into_iter().collect();
     sums.sort_unstable_by_key(|&((start_ns, (task, lock)), _)| {
@@ -66,9 +72,9 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     // The stacks whose `t` line was written.
     let mut known: HashSet<Option<StackId>> = HashSet::new();
     for ((start_ns, (task, lock)), period) in &sums {
-        // Both exist: the acquisition was found by them.
+        // Both exist: the attempt was found by them.
         let (Some(task), Some(lock)) = (names.task(*task), names.lock(*lock)) else { continue };
-        let Period { waited_ns, acquisitions, stack } = *period;
+        let Period { waited_ns, attempts, stack } = *period;
         let id = stack.map_or(-1, |stack| stack.0);
         if known.insert(stack) {
             let frames = stacks.all_frames(stack);
@@ -80,7 +86,7 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
         let (comm, pid, tid) = (safe::cell(&comm), task.pid, task.tid);
         let (address, kind) = (lock.address.unwrap_or(0), type_of(lock.kind).unwrap_or_default());
         text.push_str(&format!(
-            "s,{comm},P{pid}_T{tid},{kind},{address:#04x},{start_ns},{waited_ns},{acquisitions},{id}\n"
+            "s,{comm},P{pid}_T{tid},{kind},{address:#04x},{start_ns},{waited_ns},{attempts},{id}\n"
         ));
         out.write_all(text.as_bytes()).map_err(AnalyzeError::Write)?;
         text.clear();
@@ -98,37 +104,42 @@ struct Periods {
     untyped: BTreeMap<&'static str, u64>,
     /// Acquisitions for which the start of the wait was not seen.
     unknown: u64,
-    /// Waits that ended without the lock.
-    abandoned: i64,
-    /// Attempts that found the lock taken and did not wait.
-    try_failed: i64,
 }
 
 impl Periods {
-    /// Adds the acquisition of this event, if it is one that the format shows.
-    fn add(&mut self, event: &Event, options: &Options, names: &Names) {
-        self.abandoned += i64::from(event.kind == EventKind::Abandon);
-        self.try_failed += i64::from(event.kind == EventKind::TryFail);
-        let (EventKind::Acquire, Some(lock), Some(task)) = (event.kind, event.lock, event.task) else {
+    /// Adds the attempt of this item, and the waits.
+    fn push(&mut self, item: Item<'_>, is_selected: bool, input: &Input<'_>, options: &Options) {
+        let (subject, end_ns, stack, waited_ns, attempts) = match item {
+            Item::Acquired(hold) if input.selection.selects_hold(hold) => {
+                self.unknown += u64::from(hold.wait_ns.is_none());
+                ((hold.task, hold.lock), hold.end_ns, hold.stack, 0, 1)
+            }
+            Item::TryFailed(failed) if input.selection.selects_try_failure(failed) => {
+                ((failed.task, failed.lock), failed.ts_ns, failed.stack, 0, 1)
+            }
+            Item::Wait(wait) if is_selected && wait.outcome != Outcome::CutByLoss => {
+                let attempts = i64::from(wait.outcome != Outcome::Acquired);
+                ((wait.task, wait.lock), wait.end_ns, wait.stack, wait.wait_ns, attempts)
+            }
+            _ => return,
+        };
+        let (Some(task), Some(lock)) = (input.names.task(subject.0), input.names.lock(subject.1)) else {
             return;
         };
-        let (Some(row), Some(task_row)) = (names.lock(lock), names.task(task)) else { return };
-        if type_of(row.kind).is_none() {
-            *self.untyped.entry(row.kind.as_str()).or_default() += 1;
+        if type_of(lock.kind).is_none() {
+            *self.untyped.entry(lock.kind.as_str()).or_default() += attempts.unsigned_abs();
             return;
         }
-        if !options.with_monitors && MONITORS.contains(&task_row.comm.as_deref().unwrap_or_default()) {
+        if !options.with_monitors && MONITORS.contains(&task.comm.as_deref().unwrap_or_default()) {
             return;
         }
-        self.unknown += u64::from(event.wait_ns.is_none());
-        let subject = (task, lock);
-        let stack = *self.first_stacks.entry(subject).or_insert(event.stack);
+        let stack = *self.first_stacks.entry(subject).or_insert(stack);
         let start_ns =
-            event.ts_ns.saturating_sub(event.ts_ns.rem_euclid(options.period_ns.unwrap_or(PERIOD_NS).max(1)));
+            end_ns.saturating_sub(end_ns.rem_euclid(options.period_ns.unwrap_or(PERIOD_NS).max(1)));
         let new = Period { stack, ..Period::default() };
         let period = self.sums.entry((start_ns, subject)).or_insert(new);
-        add(&mut period.waited_ns, event.wait_ns.unwrap_or(0).max(0));
-        period.acquisitions += 1;
+        add(&mut period.waited_ns, waited_ns.max(0));
+        add(&mut period.attempts, attempts);
     }
 
     fn notes(&self) -> Vec<String> {
@@ -137,14 +148,13 @@ impl Periods {
             let kinds: Vec<String> =
                 self.untyped.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
             notes.push(format!(
-                "acquisitions of lock kinds without a type in this format are left out: {}",
+                "attempts to get locks of kinds without a type in this format are left out: {}",
                 kinds.join(", ")
             ));
         }
         if self.unknown > 0 {
             notes.push(format!("{} acquisitions with unknown wait times are counted", self.unknown));
         }
-        notes.extend(failed_attempts(self.abandoned, self.try_failed));
         notes
     }
 }

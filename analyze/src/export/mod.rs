@@ -47,7 +47,9 @@ pub fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Writte
         Format::Locktrace => locktrace::write(traces, options, out),
         Format::Mklockstat => mklockstat::write(traces, options, out),
         Format::PerfLock => perf_lock::write(traces, options, out),
-        Format::Offwaketime | Format::Offwaketime2 => offwaketime::write(traces, options, out),
+        Format::Offwaketime | Format::Offwaketime2 | Format::OffwaketimeText => {
+            offwaketime::write(traces, options, out)
+        }
         Format::Folded => folded::write(traces, options, out),
         Format::Pprof => pprof::write(traces, options, out),
         Format::Perfetto => perfetto::write(traces, options, out),

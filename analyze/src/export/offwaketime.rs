@@ -1,4 +1,4 @@
-//! The folded stacks of offwaketime (`iovisor/bcc tools/offwaketime.py -f`): the stacks of a task off-CPU and of its waker, and the
+//! The stacks of offwaketime (`iovisor/bcc tools/offwaketime.py`), folded (`-f`) or a line per function: the stacks of a task off-CPU and of its waker, and the
 //! sum of the times in microseconds. The bytes are as its first version or its present version writes them.
 //!
 //! A trace without off-CPU times has waits for locks instead; then the waker is the task that ended the wait. Lines are sorted by value,
@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{EventKind, LockId, StackId, TaskId, Trace};
 
 use super::{
-    options::{Options, Space},
+    options::{Format, Options, Space},
     read::{Out, Written, open, read, read_events},
     stacks::Stacks,
 };
@@ -50,21 +50,28 @@ type Times = FxHashMap<Way, u64>;
 /// Writes a line for each subject.
 pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     let (mut lines, mut trusts) = (BTreeMap::<String, u64>::new(), Vec::new());
+    let mut missed = 0;
     let mut has_all_off_cpu = true;
     for input in &open(traces, &options.filter)? {
         let (mut times, reads_events) = (Times::default(), input.has_off_cpu()?);
         has_all_off_cpu &= reads_events;
         let add_up = if reads_events { add_up_off_cpu } else { add_up_waits };
         trusts.push(add_up(input, options, &mut times)?);
-        add_lines(input, options, &times, &mut lines)?;
+        missed += add_lines(input, options, &times, &mut lines)?;
     }
     let mut sorted: Vec<(&String, u64)> = lines.iter().map(|(line, us)| (line, *us)).collect();
     sorted.sort_by_key(|(_, us)| *us);
     for (line, us) in &sorted {
-        writeln!(out, "{line} {us}").map_err(AnalyzeError::Write)?;
+        match options.format {
+            Format::OffwaketimeText => writeln!(out, "{line}        {us}\n"),
+            _ => writeln!(out, "{line} {us}"),
+        }
+        .map_err(AnalyzeError::Write)?;
     }
     let notes = [(!has_all_off_cpu, NO_OFF_CPU), (!has_all_off_cpu && !options.states.is_empty(), NO_STATES)];
     let notes = notes.into_iter().filter(|(is_true, _)| *is_true).map(|(_, note)| note.to_owned());
+    let warning = (missed > 0).then(|| format!("WARNING: {missed} stack traces could not be displayed."));
+    let notes = warning.into_iter().chain(notes);
     Ok(Written::new(sorted.len(), trusts, notes.collect()))
 }
 
@@ -113,13 +120,13 @@ fn add(times: &mut Times, way: Way, ns: i64, options: &Options) {
     }
 }
 
-/// Adds the lines of a trace.
+/// Adds the lines of a trace. Returns the number of stacks in them that the trace lost.
 fn add_lines(
     input: &Input<'_>,
     options: &Options,
     times: &Times,
     lines: &mut BTreeMap<String, u64>,
-) -> Result<(), AnalyzeError> {
+) -> Result<usize, AnalyzeError> {
     let stacks = Stacks::read(input.trace)?;
     let sides = times.keys().flat_map(|way| [(Some(way.task), way.stack), (way.waker, way.waker_stack)]);
     let programs: FxHashSet<TaskId> = sides
@@ -133,10 +140,13 @@ fn add_lines(
         Some(Space::User) => composer.programs.contains(task),
         Some(Space::Kernel) => !composer.programs.contains(task),
     };
+    let mut missed = 0;
     for (way, us) in times.iter().filter(|(way, _)| is_selected(&way.task)) {
+        let lost = [way.stack.is_none(), way.waker.is_some() && way.waker_stack.is_none()];
+        missed += lost.into_iter().filter(|is_lost| *is_lost && marks_missed).count();
         let line = composer.line((Some(way.task), way.stack), (way.waker, way.waker_stack));
         let sum = lines.entry(line).or_default();
         *sum = sum.saturating_add(*us);
     }
-    Ok(())
+    Ok(missed)
 }

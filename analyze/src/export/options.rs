@@ -25,6 +25,8 @@ choices! {
         Offwaketime = "offwaketime",
         /// Folded stacks of bcc's offwaketime, present version.
         Offwaketime2 = "offwaketime2",
+        /// Stacks of bcc's offwaketime without `-f`, a line per function.
+        OffwaketimeText = "offwaketime-text",
         /// Folded stacks with their waits or holds, for flame graphs.
         Folded = "folded",
         /// Waits by stack as in Go's mutex profile, for `go tool pprof`, Pyroscope and Parca.

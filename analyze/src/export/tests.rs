@@ -171,6 +171,7 @@ fn structure(format: Format, bytes: &[u8]) -> Vec<String> {
         // The number of lines.
         Format::LockProf
         | Format::Mklockstat
+        | Format::OffwaketimeText
         | Format::PerfLock
         | Format::Openmetrics
         | Format::Prometheus => text().lines().map(|_| String::new()).collect(),

@@ -11,6 +11,7 @@ use crate::{
 
 /// One thread and one mutex, periods of 50 ms: the entry is the wait's begin, the return the acquisition.
 const T3: &str = "
+    source kernel kinds=mutex holds=no
     lock m mutex name=- address=0xffff888100000010
     task T pid=100 tid=101 comm=app
     121_000_000 T acquire m k:mutex_lock<k:work wait=1_000_000
@@ -46,7 +47,9 @@ fn the_worked_example_comes_out_byte_for_byte() {
 
 #[test]
 fn an_acquisition_at_the_end_of_a_period_belongs_to_the_next() {
-    let rows = lines("10_000_000 A acquire m wait=1\n50_000_000 A acquire m wait=1", Options::default());
+    let text =
+        "source kernel kinds=mutex holds=no\n10_000_000 A acquire m wait=1\n50_000_000 A acquire m wait=1";
+    let rows = lines(text, Options::default());
     assert_eq!(
         rows[1..],
         ["s,A,P100_T101,Mutex,0x1000,0,1,1,-1", "s,A,P100_T101,Mutex,0x1000,50000000,1,1,-1"]
@@ -73,6 +76,24 @@ fn monitors_are_left_out_unless_selected() {
 }
 
 #[test]
+fn attempts_are_those_of_the_report_so_that_threads_whose_attempts_all_failed_have_lines() {
+    let text = "lock m pthread_mutex\nsource preload kinds=pthread_mutex holds=yes
+        10 A acquire m\n20 A acquire m\n30 B try_fail m errno=16\n40 C wait m\n70 C abandon m wait=30 errno=110
+        80 A release m\n90 A release m\n95 A acquire m\n96 A release m";
+    let rows = lines(text, Options::default());
+    let sums: Vec<&str> = rows.iter().filter_map(|line| line.strip_prefix("s,")).collect();
+    assert_eq!(
+        sums,
+        [
+            "A,P100_T101,Mutex,0x1000,0,0,2,-1",
+            "B,P100_T102,Mutex,0x1000,0,0,1,-1",
+            "C,P100_T103,Mutex,0x1000,0,30,1,-1",
+        ],
+        "the second acquisition of A is a recursion"
+    );
+}
+
+#[test]
 fn kinds_without_a_type_of_the_original_are_left_out_with_a_note() {
     let text =
         "lock a rwlock\nlock b rwsem\nlock c semaphore\nlock d mutex\nlock e spinlock\nlock f pthread_rwlock
@@ -86,7 +107,7 @@ fn kinds_without_a_type_of_the_original_are_left_out_with_a_note() {
     assert_eq!(types, ["RWLock", "Semaphore", "Semaphore", "Mutex", "RWLock"]);
     assert_eq!(
         written.notes,
-        ["acquisitions of lock kinds without a type in this format are left out: spinlock (1)"]
+        ["attempts to get locks of kinds without a type in this format are left out: spinlock (1)"]
     );
     assert_eq!(written.items, 5);
 }
@@ -141,10 +162,11 @@ proptest! {
     ) {
         let mut acquisitions = acquisitions;
         acquisitions.sort_unstable();
-        let text: String = acquisitions
+        let source = "source kernel kinds=mutex holds=no\n".to_owned();
+        let acquired = acquisitions
             .iter()
-            .map(|(ts, wait, task, lock)| format!("{} T{task} acquire m{lock} wait={wait}\n", ts + 300_000_000))
-            .collect();
+            .map(|(ts, wait, task, lock)| format!("{} T{task} acquire m{lock} wait={wait}\n", ts + 300_000_000));
+        let text: String = [source].into_iter().chain(acquired).collect();
         let period_ns = period_ms * 1_000_000;
         let options = Options { period_ns: Some(period_ns), ..Options::default() };
         let sums = lines(&text, options).iter().filter(|line| line.starts_with('s')).fold((0, 0), |sums, line| {

@@ -38,9 +38,41 @@ pub(super) struct Lines<'a> {
 pub(super) type Side = (Option<TaskId>, Option<StackId>);
 
 impl Lines<'_> {
+    /// Returns the lines of the form without `-f`, without the value. The original has the thread ids of the two tasks swapped.
+    fn text(&self, target: Side, waker: Side, drops_leaf: bool) -> String {
+        let of = |side: Side, space| match self.options.stacks {
+            Some(only) if only != space => Vec::new(),
+            _ => self.half(side.1, space, drops_leaf),
+        };
+        let head = |word: &str, (task, _): Side| {
+            let tid = task.and_then(|task| self.names.task(task)).map_or(0, |task| task.tid);
+            format!("{word:<16} {} {tid}", task.map_or_else(String::new, |task| self.comm(Some(task))))
+        };
+        let delimiter = || self.options.delimited.then(|| "-".to_owned());
+        let mut lines = vec![head("waker:", waker)];
+        lines.extend(of(waker, Space::User).into_iter().rev().chain(delimiter()));
+        lines.extend(of(waker, Space::Kernel).into_iter().rev());
+        lines.push(format!("{:<16} --", "--"));
+        lines.extend(of(target, Space::Kernel).into_iter().chain(delimiter()));
+        lines.extend(of(target, Space::User));
+        lines.push(head("target:", target));
+        lines.iter().map(|line| format!("    {line}\n")).collect()
+    }
+
+    /// Returns the functions of a stack in one space, leaf first.
+    fn half(&self, stack: Option<StackId>, space: Space, drops_leaf: bool) -> Vec<String> {
+        let frames =
+            self.stacks.all_frames(stack).iter().filter(|frame| frame.kernel == (space == Space::Kernel));
+        let names = frames.map(|frame| element(frame.symbol.as_deref()));
+        names.skip(usize::from(drops_leaf)).collect()
+    }
+
     /// Returns the line without its value.
     pub(super) fn line(&self, target: Side, waker: Side) -> String {
         let drops_leaf = is_stored_by_probe(self.stacks.all_frames(target.1));
+        if self.options.format == Format::OffwaketimeText {
+            return self.text(target, waker, drops_leaf);
+        }
         let mut line = vec![self.comm(target.0)];
         line.extend(self.frames(target, drops_leaf, MISSED_USER_OF_TARGET));
         line.push("--".to_owned());
@@ -54,13 +86,9 @@ impl Lines<'_> {
         let Options { format, stacks, delimited, .. } = self.options;
         let is_modern = *format == Format::Offwaketime2;
         let half = |space: Space, must_be: bool, missed: &str| {
-            let frames =
-                self.stacks.all_frames(stack).iter().filter(|frame| frame.kernel == (space == Space::Kernel));
-            let mut names: Vec<String> = frames.map(|frame| element(frame.symbol.as_deref())).collect();
-            let is_there = !names.is_empty();
-            if is_there && drops_leaf {
-                names.remove(0);
-            }
+            let all = self.stacks.all_frames(stack);
+            let is_there = all.iter().any(|frame| frame.kernel == (space == Space::Kernel));
+            let mut names = self.half(stack, space, drops_leaf);
             names.reverse();
             if is_modern && self.marks_missed && must_be && !is_there && task.is_some() {
                 names.push(missed.to_owned());

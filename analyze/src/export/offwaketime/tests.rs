@@ -59,6 +59,45 @@ fn the_vector_comes_out_byte_for_byte_in_both_grammars_delimited_or_not() {
 }
 
 #[test]
+fn the_form_without_folding_has_a_line_per_function_and_the_same_options() {
+    let trace = vector();
+    let text = |options: Options| {
+        let (text, _) = export(&trace, Format::OffwaketimeText, options);
+        text.lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+            .join(";")
+    };
+    let of = |[waker_user, waker_kernel, kernel, user]: [&str; 4]| {
+        format!("waker: holder 12;{waker_user}{waker_kernel}-- --;{kernel}{user}target: worker 11;1233;")
+    };
+    let [waker_user, waker_kernel] = ["start_thread;work2;unlock;", "do_syscall_64;futex_wake;wake_up_q;"];
+    let [kernel, user] =
+        ["__schedule;schedule;futex_wait_queue;do_syscall_64;", "pthread_mutex_lock;work;start_thread;"];
+    assert_eq!(text(Options::default()), of([waker_user, waker_kernel, kernel, user]));
+    let with = |half: &str| format!("{half}-;");
+    let both = of([&with(waker_user), waker_kernel, &with(kernel), user]);
+    assert_eq!(text(delimited()), both);
+    let only = |space| Options { stacks: Some(space), ..Options::default() };
+    assert_eq!(text(only(Space::User)), of([waker_user, "", "", user]));
+    assert_eq!(text(only(Space::Kernel)), of(["", waker_kernel, kernel, ""]));
+    let (bytes, _) = export(&trace, Format::OffwaketimeText, only(Space::User));
+    assert!(bytes.starts_with("    waker:           holder 12\n    start_thread\n"), "{bytes}");
+    assert!(bytes.ends_with("    target:          worker 11\n        1233\n\n"), "{bytes}");
+}
+
+#[test]
+fn stacks_that_were_lost_are_a_warning_with_their_number() {
+    let mut parts = Parts::parse(
+        "source off_cpu kinds= holds=no\ntask a tid=11\ntask b tid=12\n9000 a offcpu wait=5000 peer=b",
+    );
+    assert_eq!(export(&parts.write(), Format::Offwaketime2, Options::default()).1.notes, [""; 0]);
+    parts.info.loss.stacks = 2;
+    let (_, written) = export(&parts.write(), Format::Offwaketime2, Options::default());
+    assert_eq!(written.notes, ["WARNING: 2 stack traces could not be displayed."]);
+}
+
+#[test]
 fn with_stacks_of_one_space_only_the_seed_grammar_keeps_delimiters() {
     let trace = vector();
     let of = |space, delimited| Options { stacks: Some(space), delimited, ..Options::default() };
