@@ -16,7 +16,7 @@ use trace_format::{
 mod support;
 
 use support::{
-    cannot_record, csv_rows, hidden, klock, most_of,
+    cannot_record, csv_rows, hidden, klock, most_of, number,
     place::{Place, Recorded},
     record_whole, skip, until,
 };
@@ -286,5 +286,39 @@ fn assert_sleepers_are_asleep(place: &Place, record: impl Fn() -> Recorded) {
         assert!(of("lock") > 2 * 190_000_000, "{rows:?}");
         // A host may hide the switch.
         (of("asleep") > 190_000_000).then_some(())
+    });
+}
+
+#[test]
+#[ignore = "records a program; run by cargo xtask test"]
+fn a_long_hold_that_nobody_waits_for_has_the_time_in_which_its_thread_had_no_cpu() {
+    let place = Place::new();
+    until("a recording without loss that has the time without a CPU", || {
+        let (recorded, ended) = place.run_fixture(&[], "long_hold", &["5"]);
+        if let Some(reason) = refused(&recorded.trace) {
+            skip(reason);
+            return Some(());
+        }
+        let path = place.path("t.parquet");
+        let rows = |command: &[&str]| {
+            let ended = support::run(klock().args(command).args(["--format", "csv"]).arg(&path));
+            assert!(ended.status.success(), "{}", ended.stderr);
+            csv_rows(&ended.stdout)
+        };
+        const STATES: &str = "nested,idle,preempted,uninterruptible,stopped,asleep,ready,running,unknown";
+        let longest = &rows(&["holds", "-F", &format!("hold,{STATES}"), "-k", "hold", "-n", "1"])[0];
+        let of = |state: &str| number(longest, &format!("{state}_ns"));
+        assert_eq!(STATES.split(',').map(of).sum::<i64>(), of("hold"), "{longest:?}");
+        let [off_ns, ran_ns] = ["off", "ran"].map(|word| lines(&ended.stdout, word)[0][0]);
+        assert!(10 * of("running") >= 9 * ran_ns, "{longest:?}, {ended:?}");
+        let report = &rows(&["report", "-F", "preempted", "-k", "preempted"])[0];
+        assert!(number(report, "preempted_ns") >= of("preempted"), "{report:?}");
+        // A host may hide the switches.
+        if !is_whole(&recorded) || 10 * of("preempted") < 9 * off_ns {
+            return None;
+        }
+        let verdicts = rows(&["why"]);
+        let said = verdicts.iter().find(|row| row["verdict"] == "long_hold" && row["holds"] == "yes");
+        said.filter(|row| row["evidence"].contains("hold_long")).map(|_| ())
     });
 }

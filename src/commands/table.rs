@@ -211,6 +211,7 @@ pub(super) fn write(args: &args::Table, table: &impl Table, sorted_by: &str) -> 
         columns: args.rows.columns.clone(),
         sorted_by: sorted_by.to_owned(),
         hides_zeros: args.rows.limit.is_none() && !args.rows.all,
+        has_conditions: !args.rows.having.is_empty(),
     };
     out::write(output, |out| Ok(table.write(&page, out)?))?;
     out::notes(output, |style, out| table.write_trust(style, out))?;

@@ -124,6 +124,12 @@ fn having_selects_rows_of_every_table_by_their_sums_before_the_limit() {
         assert!(found.succeeds().lines().count() >= 2, "{table}: {}", found.stdout);
         let found = run(&[none, "--format", "csv"]);
         assert_eq!((found.code, found.stdout.lines().count()), (Some(1), 1), "{table}: {}", found.stdout);
+        let text = run(&[none]);
+        assert!(
+            text.stdout.contains("no row satisfies the conditions of --having"),
+            "{table}: {}",
+            text.stdout
+        );
         let wrong = run(&["nothing > 1"]);
         assert_eq!(wrong.code, Some(2), "{table}: {}", wrong.stderr);
     }

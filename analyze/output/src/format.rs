@@ -45,6 +45,8 @@ pub struct Page {
     pub sorted_by: String,
     /// Whether text on a terminal leaves out the rows whose sort column is 0, if there are more rows than it shows.
     pub hides_zeros: bool,
+    /// Whether only rows that satisfy conditions are written.
+    pub has_conditions: bool,
 }
 
 impl From<Format> for Page {

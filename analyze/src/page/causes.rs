@@ -29,7 +29,7 @@ pub(super) struct Causes<'a> {
 
 impl Sink for Causes<'_> {
     fn needs(&self) -> Needs {
-        Needs { rows: true, chains: true, direct: true, ..Needs::default() }
+        Needs { rows: true, chains: true, direct: true, held: true, ..Needs::default() }
     }
 
     #[inline]
@@ -41,6 +41,7 @@ impl Sink for Causes<'_> {
                     self.off_cpu(row);
                 }
             }
+            Item::Held(..) => self.why.push(item),
             Item::Caused(_) | Item::Passed(_) | Item::Nested(_) => self.chains.push(item),
             Item::Direct(caused) => {
                 self.why.push(Item::Caused(caused));

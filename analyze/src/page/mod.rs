@@ -119,7 +119,7 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         Causes {
             selection: &input.selection,
             chains: blame::Causes::new(chains_options.by, &chains_inputs[0], has_states),
-            why: why::PartsByLock::new(&input.names),
+            why: why::PartsByLock::new(&input),
             states,
             levels,
             threads,

@@ -10,16 +10,18 @@ use std::{
 
 use trace_format::Trace;
 
+use crate::table::NONE_SATISFIES;
 use intervals::{
+    causes,
     input::Input,
     input::filter::Filter,
     input::selection::Selection,
     input::trust::{Trust, TrustCounter},
-    items::{self, Hold, Sink, Wait},
+    items::{self, ByState, Columns, Hold, Needs, Sink, Wait},
 };
 use output::{
     Cell, Column, Having, RowTest, Rows,
-    column::sort_key,
+    column::{Visibility, sort_key},
     error::AnalyzeError,
     layout::{self, TextStyle},
 };
@@ -61,6 +63,8 @@ pub struct Written {
     pub rows: u64,
     /// The number of rows beyond the limit; `None` if reading stopped there.
     pub hidden: Option<u64>,
+    /// Whether only rows that satisfy conditions were written.
+    pub has_conditions: bool,
     /// Events and intervals that the rows do not hold.
     pub trust: Trust,
 }
@@ -85,7 +89,7 @@ impl Written {
         };
         let nothing =
             format!("nothing to show: no {row} in what was selected; `klock info` shows what was recorded");
-        style.wrapped(&nothing, out)
+        style.wrapped(if self.has_conditions { NONE_SATISFIES } else { &nothing }, out)
     }
 
     /// Writes that there are more rows than the limit, if there are.
@@ -135,17 +139,22 @@ pub fn of_inputs(
     let tests = options.having.iter().map(|having| having.on(&all)).collect::<Result<_, _>>()?;
     let columns = columns::chosen(all.clone(), &options.columns)?;
     let (what, limit) = (options.what, options.limit);
+    let words = options.columns.iter().map(String::as_str).chain(options.sort.as_deref());
+    let mut words = words.chain(options.having.iter().map(Having::column));
+    let has_states =
+        what == RowKind::Holds && words.any(|word| all.iter().any(|column| is_state(column, word)));
     let mut out = Out { what, columns, key, tests, limit, rows, ranking, written: 0, stop: Ok(false) };
     let mut trusts = Vec::new();
     for input in inputs {
         let mut trust = TrustCounter::default();
         let (names, selection) = (Names::new(input), &input.selection);
-        let mut reading = Reading { names, selection, out: &mut out, trust: &mut trust };
+        let mut reading = Reading { names, selection, out: &mut out, trust: &mut trust, has_states };
         let outcome = match what {
             RowKind::Events => input.events_until(|event| {
                 reading.write(Record::Event(*event));
                 if reading.out.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?,
+            RowKind::Holds if has_states => causes::of_all_waits(input, &mut reading)?.1,
             RowKind::Waits | RowKind::Holds => input.run(&mut reading)?,
         };
         // Rows that are not ranked are never refused.
@@ -161,7 +170,13 @@ pub fn of_inputs(
         ranked.iter().try_for_each(|cells| rows.push(cells))?;
     }
     rows.finish()?;
-    Ok(Written { rows: written, hidden, trust: Trust::merged(trusts) })
+    let has_conditions = !options.having.is_empty();
+    Ok(Written { rows: written, hidden, has_conditions, trust: Trust::merged(trusts) })
+}
+
+/// Whether this word is that of the time of a hold in a state.
+fn is_state(column: &Column<Row>, word: &str) -> bool {
+    column.visibility == Visibility::OnRequest && column.is_called(word)
 }
 
 /// Writes rows until the limit, or ranks all of them.
@@ -207,6 +222,8 @@ struct Reading<'a, 'b> {
     selection: &'a Selection,
     out: &'a mut Out<'b>,
     trust: &'a mut TrustCounter,
+    /// Whether holds are written with the states of their tasks.
+    has_states: bool,
 }
 
 impl Reading<'_, '_> {
@@ -217,9 +234,15 @@ impl Reading<'_, '_> {
 }
 
 impl Sink for Reading<'_, '_> {
+    fn needs(&self) -> Needs {
+        let columns = if self.has_states { Columns::CausesAndPeers } else { Columns::All };
+        Needs { held: self.has_states, ..Needs::columns(columns) }
+    }
+
     fn push(&mut self, item: items::Item<'_>) {
         match item {
-            items::Item::Hold(hold) => self.hold(hold),
+            items::Item::Hold(hold) if !self.has_states => self.hold(hold, None),
+            items::Item::Held(hold, states) => self.hold(hold, Some(*states)),
             items::Item::Wait(wait) => self.wait(wait),
             _ => {}
         }
@@ -231,12 +254,12 @@ impl Sink for Reading<'_, '_> {
 }
 
 impl Reading<'_, '_> {
-    fn hold(&mut self, hold: &Hold) {
+    fn hold(&mut self, hold: &Hold, states: Option<ByState>) {
         // An interval that is open only because reading stops is not a row.
         if !self.out.is_full() && self.selection.selects_hold(hold) {
             self.trust.hold(hold);
             if self.out.what == RowKind::Holds {
-                self.write(Record::Hold(*hold));
+                self.write(Record::Hold(*hold, states));
             }
         }
     }

@@ -20,6 +20,7 @@ pub mod buckets;
 pub mod cells;
 mod frame;
 pub mod gather;
+mod held;
 pub mod key;
 #[cfg(test)]
 mod model;

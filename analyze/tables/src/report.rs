@@ -127,6 +127,9 @@ fn of_opened(
     if let Some(states) = found.read_states(options)? {
         rows = states::join(rows, states, &found.ids).map_err(failed)?;
     }
+    if let Some(held) = found.read_held(options)? {
+        rows = states::join(rows, held, &found.ids).map_err(failed)?;
+    }
     if asks_for(options, Group::Fairness) {
         rows = fairness::join(rows, (options.by, readers), inputs, &found.ids)?;
     }
@@ -233,7 +236,7 @@ impl Table for Report {
             "woken",
             "wakes",
             "errors",
-            "asleep_share",
+            "slept_share",
             "locks",
             "idle_waits",
             "idle_time",

@@ -19,6 +19,9 @@ use output::{
     units,
 };
 
+/// The sentence for conditions that no row satisfies.
+pub(crate) const NONE_SATISFIES: &str = "nothing to show: no row satisfies the conditions of --having";
+
 /// A finished table. As JSON it is one document with every column, the totals and the trust block.
 pub trait Table: Serialize + Sized {
     /// A row, as its columns read it.
@@ -143,6 +146,7 @@ pub trait Table: Serialize + Sized {
             style.warning(&warning, out)?;
         }
         match self.nothing() {
+            _ if page.has_conditions && self.is_empty() => style.wrapped(NONE_SATISFIES, out)?,
             Some(nothing) => style.wrapped(&format!("nothing to show: {nothing}"), out)?,
             None => self.write_rows(columns, page, out)?,
         }

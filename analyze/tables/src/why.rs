@@ -104,7 +104,7 @@ pub fn of_inputs(inputs: &[Input<'_>], options: &WhyOptions, readers: usize) -> 
     let mut gathered = gather(inputs, options);
     for (at, input) in inputs.iter().enumerate() {
         let how = (readers, options.allow_loss);
-        let followed = beside::follow((inputs, at), how, &mut gathered, |_| PartsByLock::new(&input.names))?;
+        let followed = beside::follow((inputs, at), how, &mut gathered, |_| PartsByLock::new(input))?;
         gathered.add_parts(at, followed.receiver);
     }
     gathered.finish(true)
@@ -143,7 +143,7 @@ impl<'a> Gather for Gathered<'a> {
         let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
             let deadlock = deadlocked.get(&lock).copied();
-            UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns }
+            UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns, stalled_ns: 0 }
         }));
         self.trusts.push(trust);
         Ok(())
@@ -156,8 +156,9 @@ impl<'a> Gathered<'a> {
         let mut herds = parts.herds();
         for used in self.used.iter_mut().filter(|used| used.input == at) {
             used.herds = herds.remove(&used.lock).unwrap_or_default();
+            used.stalled_ns = used.stall(parts.of_lock(used.lock)).map_or(0, |stall| stall.stalled_ns);
         }
-        self.used.retain(|used| used.lost_ns() > 0 || used.deadlock.is_some());
+        self.used.retain(|used| used.is_waited_for() || used.stalled_ns > 0);
         self.parts.push(parts);
     }
 
@@ -165,8 +166,10 @@ impl<'a> Gathered<'a> {
     /// ask for.
     pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
         let Self { inputs, options, mut used, trusts, mut parts } = self;
-        used.sort_by_key(|used| (used.deadlock.is_none(), Reverse(used.lost_ns()), used.input, used.lock));
-        let locks_total = used.len();
+        let lost = |used: &UsedLock| Reverse((used.lost_ns(), used.stalled_ns));
+        used.sort_by_key(|used| (used.deadlock.is_none(), lost(used), used.input, used.lock));
+        let waited_for = used.iter().filter(|used| used.is_waited_for()).count();
+        let mut locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
         let (mut judged, mut has_off_cpu) = (Vec::new(), false);
         for (at, input) in inputs.iter().enumerate() {
@@ -194,7 +197,12 @@ impl<'a> Gathered<'a> {
             judged.extend(locks);
         }
         judged.sort_by_key(|(rank, _)| *rank);
-        let locks: Vec<JudgedLock> = judged.into_iter().map(|(_, lock)| lock).collect();
+        let mut locks: Vec<JudgedLock> = judged.into_iter().map(|(_, lock)| lock).collect();
+        // A long hold matters where no waiting does.
+        if locks.iter().any(|lock| lock.quiet().is_none()) {
+            locks.truncate(waited_for);
+            locks_total = waited_for;
+        }
         let mut ledger = None;
         // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded.
         if options.filter == Filter::default()

@@ -60,10 +60,10 @@ pub fn of_waits<R: Sink>(
     Ok(Followed { receiver: finished.receiver, stats: finished.stats, trust, outcome })
 }
 
-/// Reads a trace and sends the causes of all waits for the selected locks to `receiver`.
-pub fn of_all_waits<R: Sink>(input: &Input<'_>, receiver: R) -> Result<(R, PassStats), AnalyzeError> {
-    let (finished, _) = read(input, receiver, CountedWaits::of_locks(&input.selection))?;
-    Ok((finished.receiver, finished.stats))
+/// Reads a trace and sends the causes of all waits for the selected locks to `receiver`. The outcome has the waits for these locks.
+pub fn of_all_waits<R: Sink>(input: &Input<'_>, receiver: R) -> Result<(R, ReadOutcome), AnalyzeError> {
+    let (finished, outcome) = read(input, receiver, CountedWaits::of_locks(&input.selection))?;
+    Ok((finished.receiver, outcome))
 }
 
 /// Follows all rows of a trace. The outcome has the waits for the selected locks.

@@ -24,6 +24,7 @@ mod chain_tests;
 mod chains;
 mod choice;
 mod counted;
+mod held;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../../tests/support/causes_model.rs"]
 pub mod model;

@@ -1,11 +1,11 @@
 //! States against the slow model, on random histories; what adds up; and what makes no difference.
 
 use crate::testing::Intervals;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::Config};
 use trace_format::{
-    Event, EventKind, LockId, RunInfo, TaskId,
+    Event, EventKind, LockId, Mode, RunInfo, TaskId,
     run_info::{SCHED, Source},
 };
 
@@ -15,7 +15,7 @@ use crate::{
         Engine, Rules,
         histories::{context, history, off_cpu, orderly_history, reordered, shaped_history, with_off_cpu},
     },
-    items::{Item, Payer, Sink},
+    items::{ByState, Hold, Item, Needs, Payer, Sink},
     testing::cases,
 };
 
@@ -25,6 +25,22 @@ struct Found {
     states: States,
     holds: BTreeMap<(LockId, TaskId, i64), i64>,
     others_ns: i64,
+}
+
+/// Holds with the states of their tasks.
+#[derive(Default)]
+struct Held(Vec<(Hold, ByState)>);
+
+impl Sink for Held {
+    fn needs(&self) -> Needs {
+        Needs { held: true, ..Needs::default() }
+    }
+
+    fn push(&mut self, item: Item<'_>) {
+        if let Item::Held(hold, states) = item {
+            self.0.push((*hold, *states));
+        }
+    }
 }
 
 impl Sink for Found {
@@ -54,9 +70,13 @@ pub(super) fn info(is_covered: bool) -> RunInfo {
 }
 
 fn run(events: &[Event], end_ns: i64, is_covered: bool) -> Found {
+    run_into(Found::default(), events, end_ns, is_covered)
+}
+
+fn run_into<S: Sink>(sink: S, events: &[Event], end_ns: i64, is_covered: bool) -> S {
     let (info, locks) = (info(is_covered), context().1);
     let rules = Rules::new(&info, &locks).with_points(vec![0, 0, 1], Vec::new());
-    let mut pass = Pass::new(&info, &locks, rules, Found::default(), CountedWaits::all());
+    let mut pass = Pass::new(&info, &locks, rules, sink, CountedWaits::all());
     events.iter().for_each(|event| pass.push(event));
     pass.finish(end_ns).0
 }
@@ -99,6 +119,29 @@ proptest! {
         }
         prop_assert_eq!(&sums, &found.holds);
         prop_assert_eq!(&sums, &caused_by(&events, end_ns), "off-CPU rows change no wait_caused");
+    }
+
+    #[test]
+    fn the_states_of_a_task_in_its_hold_are_those_of_every_nanosecond_whoever_waits(
+        events in prop_oneof![history().boxed(), shaped_history().boxed()],
+        off_cpu in off_cpu(),
+        is_covered in any::<bool>(),
+        at in any::<Index>(),
+    ) {
+        let events = with_off_cpu(&events, &off_cpu);
+        let end_ns = end_of(&events);
+        let of = |(hold, states): &(Hold, ByState)| {
+            (hold.lock, hold.task, hold.start_ns, hold.end_ns, hold.mode == Mode::Shared, *states)
+        };
+        let sorted = |held: &[(Hold, ByState)]| held.iter().map(of).collect::<BTreeSet<_>>();
+        let Held(found) = run_into(Held::default(), &events, end_ns, is_covered);
+        prop_assert_eq!(sorted(&found), sorted(&model::held(&events, end_ns, is_covered)));
+
+        let [(with_loss, end_ns), ..] = around_loss(&events, at);
+        let Held(found) = run_into(Held::default(), &with_loss, end_ns, is_covered);
+        for (hold, states) in found {
+            prop_assert_eq!(states.iter().sum::<i64>(), hold.end_ns - hold.start_ns, "{:?}", hold);
+        }
     }
 }
 

@@ -364,7 +364,8 @@ impl<'a, R: Sink> Queues<'a, R> {
 impl<R: Sink> Sink for Queues<'_, R> {
     #[inline]
     fn needs(&self) -> Needs {
-        self.receiver.needs()
+        let needs = self.receiver.needs();
+        Needs { acquired: needs.acquired || needs.held, ..needs }
     }
 
     #[inline]
@@ -379,6 +380,14 @@ impl<R: Sink> Sink for Queues<'_, R> {
         match item {
             Item::WaitBegins(wait) => self.wait_begins(wait),
             Item::Wait(wait) => self.wait(wait),
+            Item::Acquired(hold) if self.receiver.needs().held => {
+                let task = self.tasks.index(hold.task);
+                self.tasks.held.acquired(task, hold);
+            }
+            Item::Hold(hold) if self.receiver.needs().held => {
+                let task = self.tasks.index(hold.task);
+                self.tasks.held.ended(task, hold, &mut self.receiver);
+            }
             _ => {}
         }
     }

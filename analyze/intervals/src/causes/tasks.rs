@@ -5,7 +5,7 @@
 
 use trace_format::{EventRow, LockId, StackId, TaskId};
 
-use super::state::StatePart;
+use super::{held::HeldTimes, state::StatePart};
 use crate::{
     items::{Caused, Detail, Item, Payer, Sink, State, Waiters},
     numbers::Numbered,
@@ -23,6 +23,8 @@ pub(super) struct Tasks {
     all: Numbered<Task>,
     /// Tasks that may have steps.
     paying: Vec<TaskIndex>,
+    /// The open holds of all tasks, if a sink asks for their states.
+    pub(super) held: HeldTimes,
     /// The number of losses so far, and the time of the last one. No row is known across one.
     age: u32,
     lost_ns: i64,
@@ -149,14 +151,18 @@ impl Tasks {
     #[inline]
     pub(super) fn row(&mut self, task: TaskIndex, row: &impl EventRow, receiver: &mut impl Sink) {
         let (age, lost_ns, is_covered) = (self.age, self.lost_ns, self.is_covered);
-        let task = self.get(task);
-        if task.steps.iter().any(|steps| !steps.is_empty()) {
+        let (index, task) = (task, &mut self.all[task]);
+        let (pays, holds) = (task.steps.iter().any(|steps| !steps.is_empty()), self.held.has(index));
+        if pays || holds {
             let parts = match task.waiting() {
                 Some((state, detail)) => StatePart::whole(i64::MAX, state, detail),
                 None if task.age == age => StatePart::between(task.last_row_ns, row, is_covered),
                 // Of the time before its first row, only the sleep that this row tells is known.
                 None => StatePart::between(lost_ns, row, false),
             };
+            if holds {
+                self.held.row(index, row.ts_ns(), &parts, receiver);
+            }
             task.settle(&parts, receiver);
         }
         (task.last_row_ns, task.age) = (row.ts_ns(), age);
@@ -170,6 +176,8 @@ impl Tasks {
             self.settle_unknown(task, receiver);
             self.get(task).is_paying = false;
         }
+        let Self { all, held, .. } = self;
+        held.end(now_ns, |task| all[task].waiting().unwrap_or_default().0, receiver);
     }
 
     fn settle_unknown(&mut self, task: TaskIndex, receiver: &mut impl Sink) {

@@ -62,6 +62,9 @@ choices! {
     }
 }
 
+/// Times by state, in the order of the states.
+pub type ByState = [i64; State::ALL.len()];
+
 /// The circumstances of a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Detail {

@@ -15,8 +15,7 @@ mod interval;
 
 use trace_format::{EventRow, LockId};
 
-pub use cause::State;
-pub use cause::{Caused, Detail, Passed, Payer, Waiters};
+pub use cause::{ByState, Caused, Detail, Passed, Payer, State, Waiters};
 pub use interval::{Charge, Hold, HoldId, HoldState, Outcome, Polling, Share, TryFailure, Wait, started};
 
 /// Something that was found in a trace.
@@ -49,6 +48,9 @@ pub enum Item<'a> {
     /// Waiting time with its payer or, if chains are needed, with the root of its chain. The time that a hold causes may arrive after the
     /// end of the hold, at the next row of its task. Only from a pass over causes, as the items below.
     Caused(&'a Caused),
+    /// A hold with the time that its task was in each state, which add up to its length. Arrives after its [`Hold`](Self::Hold): if another
+    /// task ended the hold, at the next row of its own task.
+    Held(&'a Hold, &'a ByState),
     /// Waiting time with its payer, beside the roots of chains.
     Direct(&'a Caused),
     /// Waiting time that a payer passes on in a chain.
@@ -62,7 +64,7 @@ impl Item<'_> {
     #[inline]
     pub fn lock(&self) -> Option<LockId> {
         match self {
-            Self::Acquired(hold) | Self::Hold(hold) => Some(hold.lock),
+            Self::Acquired(hold) | Self::Hold(hold) | Self::Held(hold, _) => Some(hold.lock),
             Self::WaitBegins(wait) | Self::Wait(wait) | Self::Share(wait, _) => Some(wait.lock),
             Self::TryFailed(failure) => Some(failure.lock),
             Self::Polled(polling) => Some(polling.lock),
@@ -84,6 +86,8 @@ pub struct Needs {
     pub chains: bool,
     /// [`Item::Direct`].
     pub direct: bool,
+    /// [`Item::Held`].
+    pub held: bool,
     /// The columns of events.
     pub columns: Columns,
 }
@@ -91,7 +95,15 @@ pub struct Needs {
 impl Needs {
     /// The default items, made of these columns.
     pub const fn columns(columns: Columns) -> Self {
-        Self { rows: false, acquired: false, shares: false, chains: false, direct: false, columns }
+        Self {
+            rows: false,
+            acquired: false,
+            shares: false,
+            chains: false,
+            direct: false,
+            held: false,
+            columns,
+        }
     }
 
     /// Returns what two sinks of the same items need.
@@ -103,6 +115,7 @@ impl Needs {
             shares: self.shares || other.shares,
             chains: self.chains || other.chains,
             direct: self.direct || other.direct,
+            held: self.held || other.held,
             columns: self.columns.max(other.columns),
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trace_format::{Event, EventKind, LockId, TaskId, TaskState};
 
 use crate::engine::{Hold, Wait, histories, model::Model};
-use crate::items::State;
+use crate::items::{ByState, State};
 
 /// Charged ns by lock, owner and begin of the hold, and state.
 pub type States = BTreeMap<(LockId, TaskId, i64, State), i64>;
@@ -30,6 +30,21 @@ pub fn states(events: &[Event], end_ns: i64, is_covered: bool) -> States {
         }
     }
     states
+}
+
+/// Returns the time of each hold by the state of its task, whether or not others wait. Off-CPU times are recorded if `is_covered`.
+pub fn held(events: &[Event], end_ns: i64, is_covered: bool) -> Vec<(Hold, ByState)> {
+    let model = Model::of(events, end_ns);
+    let begun = model.begun();
+    let (found, _) = model.intervals();
+    let seen = found.waits.iter().zip(begun).filter(|(_, begun)| *begun).map(|(wait, _)| *wait);
+    let timeline = Timeline { events, waits: seen.collect(), is_covered };
+    let of = |hold: Hold| {
+        let mut states = ByState::default();
+        (hold.start_ns..hold.end_ns).for_each(|ns| states[timeline.state(hold.task, ns) as usize] += 1);
+        (hold, states)
+    };
+    found.holds.into_iter().map(of).collect()
 }
 
 /// The party that pays for a nanosecond of a wait, and the state of its task.

@@ -9,6 +9,7 @@ use trace_format::Mode;
 use super::{Row, blame};
 use crate::{
     blame::{By, Charged, Options},
+    held::HELD,
     key, report,
     testing::{self, cases, written},
 };
@@ -141,11 +142,13 @@ proptest! {
         }
         prop_assert_eq!(by_site, expected);
 
-        let columns = vec!["caused_lock".to_owned()];
+        let columns = ["caused_lock", "running"].map(str::to_owned).to_vec();
         let options = report::Options { by, filter, columns, allow_loss: true, ..report::Options::default() };
         for row in report::report(&traces, &options).unwrap().rows {
             let sum = report::STATES.iter().filter_map(|(word, _)| row.get(&format!("{word}_ns"))).reduce(|a, b| a + b);
             prop_assert_eq!(sum, row.get("wait_caused_ns"));
+            let held = HELD.iter().filter_map(|(word, _)| row.get(&format!("{word}_ns"))).reduce(|a, b| a + b);
+            prop_assert_eq!(held, row.get("total_ns"));
         }
     }
 

@@ -1,10 +1,11 @@
 //! The columns of each kind of rows, with the names of the fields of events, waits and holds.
 
 use super::row::{Row, RowKind};
+use crate::held::HELD;
 use intervals::{input::names::purposes::Purpose, items::Charge};
 use output::{
     Column, Field, Kind,
-    column::{select, sort_key},
+    column::{Visibility, select, sort_key},
     error::AnalyzeError,
     layout::TextStyle,
 };
@@ -16,7 +17,8 @@ type Of = Column<Row>;
 
 /// Returns the default columns as the formats see them. Rows of several traces start with their trace.
 pub fn fields(what: RowKind, several: bool) -> Vec<Field> {
-    all(what, several).into_iter().map(|column| column.field).collect()
+    let shown = all(what, several).into_iter().filter(|column| column.visibility != Visibility::OnRequest);
+    shown.map(|column| column.field).collect()
 }
 
 /// Returns the columns as the formats see them: the `chosen` ones, or the default ones. Rows of several traces start with their
@@ -51,7 +53,7 @@ pub fn chosen_fields(
 /// Returns the columns to write, in their order: all, or the chosen ones.
 pub(super) fn chosen(all: Vec<Of>, chosen: &[String]) -> Result<Vec<Of>, AnalyzeError> {
     if chosen.is_empty() {
-        return Ok(all);
+        return select(all, chosen);
     }
     let with_width = |column: Of| match (column.field.width, column.field.kind.is_text()) {
         ((0, 0), true) => column.width(8, 24),
@@ -234,6 +236,8 @@ fn add_holds(columns: &mut Vec<Of>) {
         Of::count("recursions", |row| row.hold(|h| h.recursions), "Acquisitions by its own task."),
     ];
     columns.extend(of_programs.map(Of::programs));
+    let state = |(at, (word, doc))| Of::duration(word, move |row: &Row| row.state(at), doc).on_request();
+    columns.extend(HELD.into_iter().enumerate().map(state));
     add_task_and_lock(columns);
     let of_programs = [
         Of::count(

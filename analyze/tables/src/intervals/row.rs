@@ -10,7 +10,7 @@ use intervals::{
     input::names::{UNKNOWN, printable},
     input::trust::About,
     input::{Input, names},
-    items::{Charge, Hold, HoldState, Wait},
+    items::{ByState, Charge, Hold, HoldState, Wait},
 };
 use output::{Cell, choices};
 
@@ -42,7 +42,8 @@ impl RowKind {
 pub(super) enum Record {
     Event(Event),
     Wait(Wait),
-    Hold(Hold),
+    /// With the time by the state of the task, if it is asked for.
+    Hold(Hold, Option<ByState>),
 }
 
 /// A record with its names.
@@ -91,15 +92,21 @@ impl Row {
     }
 
     pub(super) fn hold<N: Into<Cell<'static>>>(&self, get: impl Fn(&Hold) -> N) -> Cell<'static> {
-        if let Record::Hold(hold) = &self.record { get(hold).into() } else { Cell::Null }
+        if let Record::Hold(hold, _) = &self.record { get(hold).into() } else { Cell::Null }
     }
 
     /// Returns a value that is not known of an acquisition without a recorded hold: its length or its effect.
     pub(super) fn held<N: Into<Cell<'static>>>(&self, get: impl Fn(&Hold) -> N) -> Cell<'static> {
         match &self.record {
-            Record::Hold(hold) if hold.state != HoldState::AcquisitionOnly => get(hold).into(),
+            Record::Hold(hold, _) if hold.state != HoldState::AcquisitionOnly => get(hold).into(),
             _ => Cell::Null,
         }
+    }
+
+    /// Returns the time of a hold in the state with this index.
+    pub(super) fn state(&self, at: usize) -> Cell<'static> {
+        let Record::Hold(_, Some(states)) = &self.record else { return Cell::Null };
+        self.held(|_| states[at])
     }
 
     /// Returns a time of the trace's clock as time since the start of the trace.
@@ -149,13 +156,13 @@ impl<'a> Names<'a> {
                 let holder = wait.holder().map(|(task, _)| task);
                 (Some(wait.lock), Some(wait.task), [holder, wait.owner, wait.waker], wait.stack)
             }
-            Record::Hold(hold) => {
+            Record::Hold(hold, _) => {
                 (Some(hold.lock), Some(hold.task), [hold.released_by, None, None], hold.stack)
             }
         };
         let purpose = match &record {
             Record::Wait(wait) => Some(self.names.purposes().of(wait.lock, wait.stack)),
-            Record::Event(_) | Record::Hold(_) => None,
+            Record::Event(_) | Record::Hold(..) => None,
         };
         let site = stack.map(|_| self.site(lock, stack));
         let (lock, task) = (lock.map(|lock| self.lock(lock)), task.map(|task| self.task(task)));

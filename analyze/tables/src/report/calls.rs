@@ -27,7 +27,7 @@ sums! {
         locks: Sum,
         waits: Sum,
         waited_ns: Sum,
-        asleep_ns: Sum,
+        slept_ns: Sum,
         lived_ns: Sum,
         errors: Sum,
         wakes: Sum,
@@ -47,8 +47,8 @@ pub(super) fn columns() -> Vec<Column<Row>> {
         count("waits", "Waits for locks, however they ended.").sum(),
         duration("waited", "The sum of these waits; a wait that is open at the end counts until then.").sum(),
         measure("wait_share", Kind::Ppm, "`waited` divided by `lived`."),
-        duration("asleep", "The part of `waited` spent asleep, as far as it is known.").sum(),
-        measure("asleep_share", Kind::Ppm, "`asleep` divided by `lived`."),
+        duration("slept", "The part of `waited` spent asleep, as far as it is known.").sum(),
+        measure("slept_share", Kind::Ppm, "`slept` divided by `lived`."),
         duration("lived", "The lifetime of the threads within the selected time: running, waiting and asleep.").sum(),
         count("errors", "Abandoned waits, attempts that found a lock taken, and failed wake-ups.").sum(),
         count("wakes", "Calls that wake others.").sum(),
@@ -86,10 +86,10 @@ pub(super) fn read(by: By, inputs: &[Input<'_>], found: &mut Found<'_>) -> Resul
     }
     // Tasks that got no lock have rows, too.
     (with_locks..found.ids.len()).for_each(|row| found.sums.push([row], &HoldSums::default()));
-    let asleep = known(col("asleep_ns"), col("known")).alias("asleep_ns");
+    let slept = known(col("slept_ns"), col("known")).alias("slept_ns");
     let share = |of: &str, name: &str| share(of, "lived_ns").alias(name);
-    let shares = [share("waited_ns", "wait_share_ppm"), share("asleep_ns", "asleep_share_ppm")];
-    Ok(lines.merge().map_err(failed)?.with_columns([asleep]).with_columns(shares))
+    let shares = [share("waited_ns", "wait_share_ppm"), share("slept_ns", "slept_share_ppm")];
+    Ok(lines.merge().map_err(failed)?.with_columns([slept]).with_columns(shares))
 }
 
 /// The sums of one row of one trace.
@@ -168,6 +168,6 @@ impl Counter<'_> {
         sums.waited_ns = sums.waited_ns.saturating_add(wait.wait_ns);
         sums.errors += i64::from(matches!(wait.outcome, Outcome::Abandoned(_)));
         sums.known += i64::from(wait.blocked_ns.is_some());
-        sums.asleep_ns = sums.asleep_ns.saturating_add(wait.blocked_ns.unwrap_or(0));
+        sums.slept_ns = sums.slept_ns.saturating_add(wait.blocked_ns.unwrap_or(0));
     }
 }

@@ -20,6 +20,8 @@ pub enum Group {
     Percentiles,
     /// The states of the holders while others waited.
     HolderStates,
+    /// The states of tasks in their own holds.
+    Held,
     /// Queues and fairness, for rows that hold whole locks.
     Fairness,
     /// Lifetimes, calls and idle waits, for rows of tasks.
@@ -27,12 +29,13 @@ pub enum Group {
 }
 
 impl Group {
-    const ALL: [Self; 4] = [Self::Percentiles, Self::HolderStates, Self::Fairness, Self::Calls];
+    const ALL: [Self; 5] = [Self::Percentiles, Self::HolderStates, Self::Held, Self::Fairness, Self::Calls];
 
     pub(super) fn columns(self) -> Vec<Column<Row>> {
         match self {
             Self::Percentiles => percentiles::columns(),
             Self::HolderStates => states::columns(),
+            Self::Held => states::held_columns(),
             Self::Fairness => fairness::columns(),
             Self::Calls => calls::columns(),
         }
@@ -155,8 +158,8 @@ pub(super) const fn text_columns(by: By) -> &'static [&'static str] {
             "count",
             "wait_total",
             "wait_share",
-            "asleep",
-            "asleep_share",
+            "slept",
+            "slept_share",
             "total",
             "errors",
             "wakes",

@@ -5,12 +5,13 @@ use super::{
     columns::Group,
     hold_sums::{HoldSums, PlainSums},
     percentiles::{FirstPass, Percentiles},
-    states::{self, HoldStates, StatesByRow},
+    states::{self, HeldByRow, HoldStates, StatesByRow},
 };
 use crate::{
     cells::Cells,
     frame::Lines,
     gather::Gather,
+    held,
     key::{By, RowKey, Subject},
     row_ids::RowIds,
 };
@@ -78,6 +79,12 @@ impl<'a> Found<'a> {
     pub fn read_states(&self, options: &Options) -> Result<Option<Vec<StatesByRow>>, AnalyzeError> {
         let read = |input| states::read(input, Rows::new(input, self.reading).states());
         asks_for(options, Group::HolderStates).then(|| self.inputs.iter().map(read).collect()).transpose()
+    }
+
+    /// Reads every trace again for the states of tasks in their own holds, if the options ask for them.
+    pub(super) fn read_held(&self, options: &Options) -> Result<Option<Vec<HeldByRow>>, AnalyzeError> {
+        let read = |input| held::read(input, |hold| Rows::new(input, self.reading).of_credited(hold));
+        asks_for(options, Group::Held).then(|| self.inputs.iter().map(read).collect()).transpose()
     }
 }
 

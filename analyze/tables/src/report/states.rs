@@ -10,7 +10,8 @@ use trace_format::LockId;
 
 use super::{Row, columns::held};
 use crate::{
-    frame::{Lines, Sums as _, known, sums},
+    frame::{Lines, Sums, known, sums},
+    held::{HELD, HeldSums},
     key::RowKey,
     rank::duration,
     row_ids::RowIds,
@@ -39,6 +40,8 @@ sums! {
 
 /// The waiting time of the holds of each row of one trace.
 pub type StatesByRow = FxHashMap<RowKey, StateSums>;
+/// The time of the holds of each row of one trace.
+pub(super) type HeldByRow = FxHashMap<RowKey, HeldSums>;
 
 /// The words of the columns, in the order of the states, and their sentences.
 pub const STATES: [(&str, &str); 9] = [
@@ -64,8 +67,17 @@ pub(super) fn columns() -> Vec<Column<Row>> {
     STATES.map(|(word, doc)| duration(word, doc).sum()).into()
 }
 
-/// Adds the columns to the rows: 0 where no task waited for a hold of the row, null where holds are not measured.
-pub(super) fn join(rows: LazyFrame, found: Vec<StatesByRow>, ids: &RowIds) -> PolarsResult<LazyFrame> {
+/// Declares the columns of the tasks' states in all of their holds, which add up to `total`.
+pub(super) fn held_columns() -> Vec<Column<Row>> {
+    HELD.map(|(word, doc)| duration(word, doc).sum()).into()
+}
+
+/// Adds the columns of sums to the rows: 0 where a row has none, null where holds are not measured.
+pub(super) fn join<S: Sums>(
+    rows: LazyFrame,
+    found: Vec<FxHashMap<RowKey, S>>,
+    ids: &RowIds,
+) -> PolarsResult<LazyFrame> {
     let mut lines = Lines::new(["row"]);
     for (trace, found) in found.into_iter().enumerate() {
         let ids = ids.of_trace(trace);
@@ -75,7 +87,7 @@ pub(super) fn join(rows: LazyFrame, found: Vec<StatesByRow>, ids: &RowIds) -> Po
             }
         }
     }
-    let filled = StateSums::FIELDS.iter().map(|(name, _)| known(col(*name).fill_null(lit(0)), held()));
+    let filled = S::FIELDS.iter().map(|(name, _)| known(col(*name).fill_null(lit(0)), held()));
     let rows = rows.left_join(lines.merge()?, col("row"), col("row"));
     Ok(rows.with_columns(filled.collect::<Vec<_>>()))
 }

@@ -7,7 +7,7 @@ use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
 use super::{
     FRAMES,
     herds::Herds,
-    parts::{ByState, LockParts, SiteParts, most},
+    parts::{LockParts, SiteParts, length, most},
     usage::LockUse,
 };
 use crate::key::syscall_label;
@@ -15,7 +15,7 @@ use intervals::{
     engine::deadlock::DeadlockKind,
     input::Input,
     input::names::{Names, printable},
-    items::State,
+    items::{ByState, State},
 };
 use output::{layout::STACK_SEPARATOR, units};
 
@@ -40,9 +40,47 @@ pub(super) struct UsedLock {
     pub(super) herds: Herds,
     pub(super) deadlock: Option<DeadlockKind>,
     pub(super) end_ns: i64,
+    /// The time in its longest hold in which its task did not run, if that is most of it.
+    pub(super) stalled_ns: i64,
+}
+
+/// A hold that is much longer than the others of its lock, and the time in which its task did not run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stall {
+    pub(super) hold_ns: i64,
+    pub(super) stalled_ns: i64,
+    /// The number of the other holds, and their time.
+    pub(super) others: (i64, i64),
+    /// The state in which its task was longest, and for how long.
+    pub(super) state: State,
+    pub(super) state_ns: i64,
+    /// The site and the task.
+    pub(super) at: String,
+    pub(super) task: String,
 }
 
 impl UsedLock {
+    /// Whether tasks waited for it in any way.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.lost_ns() > 0 || self.deadlock.is_some()
+    }
+
+    /// Returns the stall of the lock's longest hold, without names, if its task ran for at most half of it.
+    pub(super) fn stall(&self, parts: &LockParts) -> Option<Stall> {
+        let (hold, states) = parts.longest.as_ref()?;
+        let hold_ns = length(hold);
+        let held_ns = self.of_lock.held.values().copied().fold(0, i64::saturating_add);
+        let others = (self.of_lock.acquisitions - hold.acquisitions, held_ns.saturating_sub(hold_ns));
+        let (holds, others_ns) = (i128::from(others.0), i128::from(others.1));
+        let is_long = holds > 0 && i128::from(hold_ns) * holds >= LONGER_THAN_THE_REST * others_ns;
+        let off_cpu = State::ALL.iter().filter(|state| !matches!(state, State::Running | State::Unknown));
+        let times = off_cpu.map(|state| (states[*state as usize], *state));
+        let stalled_ns = times.clone().map(|(ns, _)| ns).sum::<i64>();
+        let (state_ns, state) = times.max_by_key(|(ns, _)| *ns)?;
+        let stall = Stall { hold_ns, stalled_ns, others, state, state_ns, ..Stall::default() };
+        (is_long && stalled_ns.saturating_mul(2) >= hold_ns).then_some(stall)
+    }
+
     /// Returns the time of waits for it, of polling for it, and of condition waits that were woken in vain.
     pub(super) fn lost_ns(&self) -> i64 {
         self.of_lock.waited_ns.saturating_add(self.of_lock.polled_ns()).saturating_add(self.herds.vain_ns)
@@ -91,6 +129,7 @@ pub(super) struct Facts {
     pub(super) hog_ns: i64,
     pub(super) hog_caused_ns: i64,
     pub(super) all_held_ns: i64,
+    pub(super) stall: Option<Stall>,
     /// Failed tries of tasks that polled for it, the time in which they did, and their lifetimes.
     pub(super) tries: i64,
     pub(super) polled_ns: i64,
@@ -208,6 +247,11 @@ impl Facts {
             hog_ns: of_hog(&of_lock.held),
             hog_caused_ns: of_hog(&parts.by_task),
             all_held_ns: of_lock.held.values().copied().fold(0, i64::saturating_add),
+            stall: used.stall(parts).zip(parts.longest).map(|(stall, (hold, _))| {
+                let point = input.names.point_number(hold.lock, hold.stack);
+                let at = input.names.point_of_number(point).label();
+                Stall { at, task: input.names.task_label(hold.task), ..stall }
+            }),
             names: FactNames::of(*lock, input, parts, &sites, hog),
         }
     }

@@ -140,6 +140,7 @@ impl JudgedLock {
         );
         let polled = format!("threads polled {} for it", units::duration(self.polled_ns));
         let cost = match (self.waiters, self.polled_ns) {
+            (0, 0) if waited_ns == 0 => "nobody waited for it".to_owned(),
             (_, 0) => waited,
             (0, _) => polled,
             _ => format!("{waited}; {polled}"),

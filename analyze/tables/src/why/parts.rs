@@ -8,12 +8,9 @@ use trace_format::{LockId, StackId, Syscall, TaskId};
 use super::herds::{self, Herds};
 use crate::{cells::Cells, key::Ids};
 use intervals::{
-    input::names::Names,
-    items::{Caused, Detail, Hold, Item, Needs, Payer, Sink, State},
+    input::{Input, names::Names, selection::Selection},
+    items::{ByState, Caused, Detail, Hold, Item, Needs, Payer, Sink},
 };
-
-/// Times by state.
-pub(super) type ByState = [i64; State::ALL.len()];
 
 /// The holds from one acquisition site.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +42,8 @@ pub(super) struct LockParts {
     pub(super) slept_in: FxHashMap<(Option<Syscall>, u32), i64>,
     /// The locks that the holders waited for, and the site at which they did.
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
+    /// The longest of the selected holds, if it is long, with the states of its task.
+    pub(super) longest: Option<(Hold, ByState)>,
 }
 
 impl SiteParts {
@@ -57,9 +56,13 @@ impl SiteParts {
     }
 }
 
+/// A hold is long, in ns, if it lasted as long as some turns of other tasks on its CPU.
+pub(super) const LONG_HOLD_NS: i64 = 1_000_000;
+
 /// The parts of all locks.
 pub struct PartsByLock<'a> {
     names: &'a Names,
+    selection: &'a Selection,
     herds: Option<herds::Finder<'a>>,
     by_lock: Cells<LockParts, LockId>,
     /// The holds of each lock from each site, which are not in `by_lock` yet.
@@ -67,9 +70,10 @@ pub struct PartsByLock<'a> {
 }
 
 impl<'a> PartsByLock<'a> {
-    pub fn new(names: &'a Names) -> Self {
+    pub fn new(input: &'a Input<'_>) -> Self {
+        let Input { names, selection, .. } = input;
         let (by_lock, of_sites) = (Cells::new(Ids::Lock, names), Cells::new(Ids::LockAndStack, names));
-        Self { names, herds: herds::finder(names), by_lock, of_sites }
+        Self { names, selection, herds: herds::finder(names), by_lock, of_sites }
     }
 
     /// Returns the herds by mutex: no more rows follow.
@@ -104,7 +108,7 @@ impl<'a> PartsByLock<'a> {
 
 impl Sink for PartsByLock<'_> {
     fn needs(&self) -> Needs {
-        Needs { rows: true, ..Needs::default() }
+        Needs { rows: true, held: true, ..Needs::default() }
     }
 
     #[inline]
@@ -117,6 +121,7 @@ impl Sink for PartsByLock<'_> {
             }
             Item::Caused(caused) => self.caused(caused),
             Item::Hold(hold) => self.hold(hold),
+            Item::Held(hold, states) if length(hold) >= LONG_HOLD_NS => self.held(hold, states),
             _ => {}
         }
     }
@@ -157,13 +162,26 @@ impl PartsByLock<'_> {
         }
         let site = self.of_stack(hold.lock, hold.stack);
         site.holds += 1;
-        let ns = hold.end_ns.saturating_sub(hold.start_ns);
+        let ns = length(hold);
         add(&mut site.hold_ns, ns);
         if hold.wait_caused_ns > 0 {
             site.awaited += 1;
             add(&mut site.awaited_ns, ns);
         }
     }
+
+    fn held(&mut self, hold: &Hold, states: &ByState) {
+        if hold.is_credited() && self.selection.selects_hold(hold) {
+            let longest = &mut self.of_lock(hold.lock).longest;
+            if longest.as_ref().is_none_or(|(longest, _)| length(longest) < length(hold)) {
+                *longest = Some((*hold, *states));
+            }
+        }
+    }
+}
+
+pub(super) fn length(hold: &Hold) -> i64 {
+    hold.end_ns.saturating_sub(hold.start_ns)
 }
 
 fn add(sum: &mut i64, ns: i64) {

@@ -13,7 +13,7 @@ use super::{
     predictions::Prediction,
 };
 use crate::whatif::{Change, ChangeKind};
-use intervals::engine::deadlock::DeadlockKind;
+use intervals::{engine::deadlock::DeadlockKind, items::State};
 use output::{choices, units};
 
 choices! {
@@ -54,6 +54,8 @@ choices! {
         Handoff = "handoff",
         /// A reader-writer lock that is hardly ever shared.
         OnlyWritten = "only_written",
+        /// Nobody waits for it to speak of, and its longest hold is long because its task did not run.
+        LongHold = "long_hold",
     }
 }
 
@@ -121,8 +123,8 @@ struct Rule {
     change: Option<(ChangeKind, String, &'static str)>,
 }
 
-/// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others, at most three. A deadlock, or a
-/// lock that limits nothing, is said alone.
+/// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others, at most three. A deadlock is said
+/// alone, as is a lock that limits nothing, except for its long hold.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let rules = Rules::new(facts);
     let mut findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
@@ -135,14 +137,17 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         _ => -1,
     };
     let rank = |finding: &Finding| match alone {
-        Some(only) => (finding.verdict != only, Reverse(0)),
+        Some(only) => {
+            let is_second = only == Verdict::Quiet && finding.verdict == Verdict::LongHold && finding.holds;
+            (finding.verdict != only && !is_second, Reverse(i64::from(finding.verdict == only)))
+        }
         None if finding.holds => (false, Reverse(finding.explains_ns.unwrap_or_else(|| beside_ns(finding)))),
         None => (true, Reverse(0)),
     };
     let order = |finding: &Finding| Verdict::ALL.iter().position(|verdict| *verdict == finding.verdict);
     findings.sort_by_key(rank);
-    let most = if alone.is_some() { 1 } else { 3 };
-    let said = findings.iter().take(most).filter(|finding| finding.holds).count();
+    let is_said = |finding: &Finding| finding.holds && (alone.is_none() || !rank(finding).0);
+    let said = findings.iter().take(3).filter(|finding| is_said(finding)).count();
     findings[..said].iter_mut().for_each(|finding| finding.said = true);
     // The others are in the order of the list.
     findings[said..].sort_by_key(order);
@@ -192,6 +197,15 @@ impl<'a> Rules<'a> {
     /// Returns the share in the hold time of the task with the most.
     fn hog(&self) -> i64 {
         units::ppm(self.facts.hog_ns, self.facts.all_held_ns).unwrap_or(0)
+    }
+
+    /// Returns the share that the waiting has in the lifetimes of the tasks that waited, polled or came in vain.
+    fn pressure(&self) -> i64 {
+        let facts = self.facts;
+        units::ppm(self.parts.waited_ns, facts.lifetimes_ns)
+            .max(units::ppm(facts.herd_ns, facts.herd_lifetimes_ns))
+            .max(units::ppm(facts.polled_ns, facts.polled_lifetimes_ns))
+            .unwrap_or(0)
     }
 
     fn finding(&self, verdict: Verdict) -> Finding {
@@ -260,10 +274,7 @@ impl<'a> Rules<'a> {
                 ..Rule::default()
             },
             V::Quiet => {
-                let pressure = units::ppm(parts.waited_ns, facts.lifetimes_ns)
-                    .max(units::ppm(facts.herd_ns, facts.herd_lifetimes_ns))
-                    .max(units::ppm(facts.polled_ns, facts.polled_lifetimes_ns))
-                    .unwrap_or(0);
+                let pressure = self.pressure();
                 let of_time = percent(parts.waited_ns, facts.lifetimes_ns);
                 Rule {
                     heading: "this lock slows nobody down",
@@ -486,6 +497,25 @@ impl<'a> Rules<'a> {
                     ..Rule::default()
                 }
             }
+            V::LongHold => {
+                let Some(stall) = &facts.stall else { return Rule::default() };
+                let (did, advice) = stalled(stall.state);
+                Rule {
+                    heading: "one hold was long because its thread did not run",
+                    holds: self.pressure() < PERCENT,
+                    value: units::ppm(stall.stalled_ns, stall.hold_ns).map(|share| (share, 50 * PERCENT)),
+                    evidence: format!(
+                        "{} held it for {} at {}, all others for {} on average; during {} of that it {did}",
+                        stall.task,
+                        units::duration(stall.hold_ns),
+                        stall.at,
+                        mean(stall.others.1, stall.others.0),
+                        units::duration(stall.state_ns)
+                    ),
+                    advice: format!("nobody is slowed down by it as yet; {advice}"),
+                    ..Rule::default()
+                }
+            }
         }
     }
 }
@@ -496,6 +526,23 @@ pub(super) fn percent(part: i64, whole: i64) -> String {
         Some(ppm) if (1..10_000).contains(&ppm) => "less than 1 %".to_owned(),
         Some(ppm) => format!("{} %", (ppm + 5_000) / 10_000),
         None => "-".to_owned(),
+    }
+}
+
+/// Returns what a task did in a state, and what helps.
+const fn stalled(state: State) -> (&'static str, &'static str) {
+    const SLEEP: &str = "do that before the lock is taken, or after it is released";
+    match state {
+        State::Lock => ("waited for another lock", "take that lock first, or release this one before"),
+        State::Idle => ("waited for a condition variable or the like", SLEEP),
+        State::Uninterruptible => ("slept uninterruptibly", SLEEP),
+        State::Asleep => ("slept", SLEEP),
+        State::Stopped => {
+            ("was stopped", "find out who stops it: a debugger, job control of a shell, kill -STOP")
+        }
+        State::Preempted | State::Ready | State::Running | State::Unknown => {
+            ("was ready to run and had no CPU", "use fewer threads, or give them more CPU time (a quota?)")
+        }
     }
 }
 

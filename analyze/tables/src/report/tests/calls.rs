@@ -39,7 +39,7 @@ fn figures(row: &Row) -> Figures {
     (
         ["tasks", "locks"].map(|column| row[column]),
         (row["waits"], row["waited_ns"]),
-        row.get("asleep_ns"),
+        row.get("slept_ns"),
         ["errors", "wakes", "woken"].map(|column| row[column]),
         (row["idle_waits"], row["idle_time_ns"]),
         row["lived_ns"],
@@ -54,7 +54,7 @@ fn a_process_has_its_threads_locks_waits_and_idling_apart() {
     // The condition variable does not count as a lock. Two threads from the first event to the last.
     assert_eq!(figures(server), ([2, 2], (2, 600), Some(300), [1, 0, 0], (1, 900), 2 * 1900));
     assert_eq!((server["count"], server["open_holds"], server["total_ns"]), (2, 1, 400 + 100));
-    assert_eq!((server["wait_share_ppm"], server["asleep_share_ppm"]), (157_894, 78_947));
+    assert_eq!((server["wait_share_ppm"], server["slept_share_ppm"]), (157_894, 78_947));
 
     assert_eq!(client.key.number("pid"), Some(20));
     assert_eq!(figures(client), ([1, 0], (0, 0), None, [2, 2, 3], (0, 0), 1900), "not measured is no 0");
