@@ -36,7 +36,7 @@ fn a_trace_of_off_cpu_times_alone_is_drawn_as_stacks_with_their_wakers() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/traces/off_cpu.parquet");
     for words in [&[][..], &["--flame"], &["--flame=offcpu"]] {
         let picture = folder.klock(&[&["plot", trace, "-o", "-"], words].concat()).succeeds().to_owned();
-        for part in ["Time off the CPU by stack", "sleep_here", "hrtimer_wakeup", " µs,"] {
+        for part in ["Time off the CPU by stack", "sleep_here", "hrtimer_wakeup", " ns,"] {
             assert!(picture.contains(part), "{words:?}: {part}");
         }
     }
