@@ -92,7 +92,7 @@ await page.mouse("mouseReleased", canvas.left + canvas.width - 2, canvas.top + 7
 await page.frame();
 found.area = await page.evaluate(`(() => { const { state, intervals: a } = klock.timeline; if (!state.area) return null; let waited = 0;
   for (let i = 0; i < a.count; i++) if (a.kind[i] === 1 && a.lock[i] === state.rows[0]) waited += Math.max(0, Math.min(state.area.to, a.start[i] + a.length[i]) - Math.max(state.area.from, a.start[i]));
-  return { first: state.area.first, last: state.area.last, waited, shown: document.querySelector(".panel .sums td").textContent, panel: document.querySelector(".panel").textContent }; })()`);
+  return { first: state.area.first, last: state.area.last, waited, shown: document.querySelector(".panel .sums td")?.textContent, panel: document.querySelector(".panel").textContent }; })()`);
 await new Promise((next) => setTimeout(next, 400));
 found.hash = await page.evaluate("location.hash");
 await page.key("Escape");
