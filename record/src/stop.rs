@@ -5,8 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::system::clocks::monotonic_ns;
-
 /// A request to end a recording, shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Mutex<State>>);
@@ -17,8 +15,8 @@ struct State {
     /// The time at which nothing more was recorded.
     ended: Option<Instant>,
     is_urgent: bool,
-    /// Signals for the command, each with its time on CLOCK_MONOTONIC in nanoseconds.
-    signals: Vec<(i32, i64)>,
+    /// Signals for the command.
+    signals: Vec<i32>,
 }
 
 /// The reason for a stop by Ctrl-C.
@@ -46,10 +44,10 @@ impl Stop {
 
     /// Lets the recorded command have a signal that klock has got, unless it went to the whole process group, and so to the command, too.
     pub fn pass_on(&self, signal: i32) {
-        self.lock().signals.push((signal, monotonic_ns()));
+        self.lock().signals.push(signal);
     }
 
-    pub(crate) fn take_signals(&self) -> Vec<(i32, i64)> {
+    pub(crate) fn take_signals(&self) -> Vec<i32> {
         std::mem::take(&mut self.lock().signals)
     }
 

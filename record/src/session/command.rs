@@ -18,8 +18,8 @@ impl Session<'_> {
         if command.exit().is_some() {
             return Some(requested.unwrap_or_else(|| COMMAND_ENDED.to_owned()));
         }
-        for (signal, at_ns) in self.stop.take_signals() {
-            command.pass_on(signal, at_ns);
+        for signal in self.stop.take_signals() {
+            command.pass_on(signal);
         }
         requested.filter(|_| self.stop.is_urgent())
     }

@@ -1,37 +1,31 @@
 //! A process that gets what klock's whole process group gets. A signal to the group, such as Ctrl-C at a terminal, reaches klock and its
 //! command; a signal to klock alone is for the command, too, which knows nothing of klock. Nothing in the signal tells the two apart, so
-//! klock looks whether this process, which does nothing else, has got it as well.
+//! klock asks this process, which does nothing else, whether it has got the signal as well.
 
 use std::{
-    fs, io,
+    io::{self, Read as _, Write as _},
     os::fd::{AsRawFd as _, RawFd},
-    time::Duration,
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::system::clocks::monotonic_ns;
-
-/// Time within which the process reports a signal.
-const LIMIT: Duration = Duration::from_millis(50);
+/// Time after which the process counts as stopped.
+const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Time after which the process forgets a signal for which klock has not asked: klock gets signals that arrive at once as one.
+const MEMORY_NS: i64 = 5_000_000_000;
 
 /// The process, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Witness {
     pid: libc::pid_t,
-    reports: io::PipeReader,
-    /// Closed at the end.
-    _life: io::PipeWriter,
-    /// Signals that nobody has asked for, with their times.
-    got: Vec<(i32, i64)>,
+    /// Its end ends the process.
+    questions: io::PipeWriter,
+    answers: io::PipeReader,
 }
-
-/// A report: the signal, and the time at which the process got it.
-type Report = [i64; 2];
 
 impl Witness {
     pub(super) fn start() -> io::Result<Self> {
-        let ((life, their_life), (reports, their_reports)) = (io::pipe()?, io::pipe()?);
+        let ((their_questions, questions), (answers, their_answers)) = (io::pipe()?, io::pipe()?);
         // SAFETY: the child calls only functions that are async-signal-safe, on memory of its own.
         let pid = unsafe {
             let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
@@ -39,55 +33,26 @@ impl Witness {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             let pid = libc::fork();
             if pid == 0 {
-                run(life.as_raw_fd(), their_reports.as_raw_fd(), &all);
+                run(their_questions.as_raw_fd(), their_answers.as_raw_fd(), &all);
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             pid
         };
-        if pid == -1 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(Self { pid, reports, _life: their_life, got: Vec::new() })
-        }
+        if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(Self { pid, questions, answers }) }
     }
 
-    /// Returns whether the process has got a signal when klock got it, too. Waits for its report, if it must.
-    pub(super) fn has_got(&mut self, signal: i32, at_ns: i64) -> bool {
-        let limit_ns = LIMIT.as_nanos() as i64;
-        loop {
-            self.got.retain(|(_, got_ns)| at_ns - got_ns < limit_ns);
-            if let Some(index) = self.got.iter().position(|(got, _)| *got == signal) {
-                self.got.remove(index);
-                return true;
-            }
-            let left_ns = at_ns + limit_ns - monotonic_ns();
-            if !self.read(left_ns.max(0)) {
-                // On a busy machine it may not have run.
-                return self.is_pending(signal);
-            }
-        }
-    }
-
-    /// Reads a report. Returns `false` if there is none within this time.
-    fn read(&mut self, limit_ns: i64) -> bool {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: limit_ns };
-        let mut report = [[0; 8]; 2];
-        let is_ready = poll(&mut [PollFd::new(&self.reports, PollFlags::IN)], Some(&timeout)) == Ok(1);
-        // The process writes whole reports.
-        if !is_ready || rustix::io::read(&self.reports, report.as_flattened_mut()) != Ok(size_of::<Report>())
-        {
-            return false;
-        }
-        let [signal, got_ns] = report.map(i64::from_ne_bytes);
-        self.got.push((signal as i32, got_ns));
-        true
-    }
-
-    fn is_pending(&self, signal: i32) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        let pending = pending.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-        pending.is_some_and(|set| set >> (signal - 1) & 1 != 0)
+    /// Returns whether the process has got a signal that klock has got.
+    pub(super) fn has_got(&mut self, signal: i32) -> bool {
+        // The kernel sends a signal to one member of a group after the other and holds its lock of all tasks meanwhile. setpgid() takes
+        // that lock for writing (kernel/sys.c, Linux 5.8 to 6.18), so the last member has the signal when setpgid() returns. It changes
+        // nothing: klock is in this group.
+        // SAFETY: no memory is involved.
+        unsafe { libc::setpgid(0, libc::getpgrp()) };
+        let mut answer = [0];
+        self.questions.write_all(&[signal as u8]).is_ok()
+            && poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&LIMIT)) == Ok(1)
+            && self.answers.read_exact(&mut answer).is_ok()
+            && answer[0] != 0
     }
 }
 
@@ -101,40 +66,58 @@ impl Drop for Witness {
     }
 }
 
-/// Reports signals until klock ends. All signals are blocked.
+/// Counts signals and answers klock's questions until klock ends. All signals are blocked.
 ///
 /// # Safety
 ///
 /// For a process that was just forked.
-unsafe fn run(life: RawFd, reports: RawFd, all: &libc::sigset_t) -> ! {
+unsafe fn run(questions: RawFd, answers: RawFd, all: &libc::sigset_t) -> ! {
+    // The times of the signals of each number, the last one first, for which klock has not asked.
+    let mut got = [[i64::MIN; 8]; 65];
     // SAFETY: system calls on descriptors of this process, and memory of this function.
     unsafe {
-        let signals = libc::signalfd(-1, all, libc::SFD_CLOEXEC);
+        let signals = libc::signalfd(-1, all, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         // Nothing of klock stays open here, neither the outputs nor the other ends of the pipes. Rust's runtime keeps 0 to 2 open.
-        libc::dup2(life, 0);
-        libc::dup2(reports, 1);
+        libc::dup2(questions, 0);
+        libc::dup2(answers, 1);
         libc::dup2(signals, 2);
         libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
         let mut polled = [0, 2].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         loop {
             libc::poll(polled.as_mut_ptr(), 2, -1);
-            if polled[0].revents != 0 {
-                libc::_exit(0);
-            }
+            let mut now = std::mem::zeroed::<libc::timespec>();
+            libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
+            let now_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec;
             let mut info = std::mem::zeroed::<libc::signalfd_siginfo>();
             let bytes = size_of::<libc::signalfd_siginfo>();
-            if libc::read(2, (&raw mut info).cast(), bytes) == bytes as isize {
-                let mut now = std::mem::zeroed::<libc::timespec>();
-                libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now);
-                let report: Report = [i64::from(info.ssi_signo), now.tv_sec * 1_000_000_000 + now.tv_nsec];
-                libc::write(1, report.as_ptr().cast(), size_of::<Report>());
+            while libc::read(2, (&raw mut info).cast(), bytes) == bytes as isize {
+                if let Some(times) = got.get_mut(info.ssi_signo as usize) {
+                    times.rotate_right(1);
+                    times[0] = now_ns;
+                }
             }
+            if polled[0].revents == 0 {
+                continue;
+            }
+            let mut signal = 0_u8;
+            if libc::read(0, (&raw mut signal).cast(), 1) != 1 {
+                libc::_exit(0);
+            }
+            let mut answer = 0_u8;
+            if let Some(times) = got.get_mut(usize::from(signal)) {
+                answer = u8::from(times[0] > now_ns - MEMORY_NS);
+                times.rotate_left(1);
+                times[7] = i64::MIN;
+            }
+            libc::write(1, (&raw const answer).cast(), 1);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -142,10 +125,9 @@ mod tests {
         let mut witness = Witness::start().unwrap();
         // SAFETY: no memory is involved; the process is a child.
         unsafe { libc::kill(witness.pid, libc::SIGUSR1) };
-        let now_ns = monotonic_ns();
-        assert!(witness.has_got(libc::SIGUSR1, now_ns));
-        assert!(!witness.has_got(libc::SIGUSR1, now_ns));
-        assert!(!witness.has_got(libc::SIGTERM, monotonic_ns()));
+        assert!(witness.has_got(libc::SIGUSR1));
+        assert!(!witness.has_got(libc::SIGUSR1));
+        assert!(!witness.has_got(libc::SIGTERM));
     }
 
     #[test]
