@@ -14,7 +14,7 @@ mod wild;
 
 use std::{
     fs::File,
-    os::unix::fs::symlink,
+    os::unix::{fs::symlink, process::CommandExt as _},
     path::Path,
     process::{Command, Output},
 };
@@ -26,8 +26,10 @@ use trace_format::{LockId, LockKind, LockRow, TaskId, TaskRow, TraceWriter};
 
 /// Maximum memory of a command in KiB.
 const MAX_KIB: i64 = 300 << 10;
-/// Maximum seconds of a command, which ends one that hangs.
-const MAX_SECONDS: &str = "60";
+/// Maximum time of processors that a command takes, in seconds.
+const MAX_SECONDS: u64 = 60;
+/// Ends what hangs.
+const HANG_SECONDS: &str = "1200";
 
 /// Returns the peak of this test's own memory.
 fn own_peak_kib() -> i64 {
@@ -42,14 +44,22 @@ fn own_peak_kib() -> i64 {
 #[expect(clippy::zombie_processes, reason = "wait4 waits for the process, and returns its memory as well")]
 fn klock(folder: &Folder, args: &[&str]) -> Outcome {
     let (out, err) = (folder.path("stdout"), folder.path("stderr"));
-    let child = Command::new("timeout")
-        .args([MAX_SECONDS, env!("CARGO_BIN_EXE_klock")])
+    let mut command = Command::new("timeout");
+    command
+        .args([HANG_SECONDS, env!("CARGO_BIN_EXE_klock")])
         .args(args)
         .current_dir(folder.path(""))
         .stdout(File::create(&out).unwrap())
-        .stderr(File::create(&err).unwrap())
-        .spawn()
-        .unwrap();
+        .stderr(File::create(&err).unwrap());
+    let limit = libc::rlimit { rlim_cur: MAX_SECONDS, rlim_max: MAX_SECONDS };
+    // SAFETY: setrlimit is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            libc::setrlimit(libc::RLIMIT_CPU, &raw const limit);
+            Ok(())
+        });
+    }
+    let child = command.spawn().unwrap();
     let mut status = 0;
     // SAFETY: rusage is plain numbers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -66,7 +76,9 @@ fn klock(folder: &Folder, args: &[&str]) -> Outcome {
         "klock {args:?} took {} KiB: {stderr}",
         usage.ru_maxrss
     );
-    assert_ne!(outcome.code, Some(124), "klock {args:?} did not end in {MAX_SECONDS} s");
+    assert_ne!(outcome.code, Some(124), "klock {args:?} did not end in {HANG_SECONDS} s");
+    let used = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec;
+    assert!(used < MAX_SECONDS as i64, "klock {args:?} took {used} s of processors: {stderr}");
     outcome
 }
 

@@ -21,7 +21,7 @@ mod support;
 use support::{
     Ended, Running, fixture,
     place::{Place, trace_of, users},
-    run, set_mode, skip,
+    run, send, set_mode, skip,
 };
 
 /// Ends what hangs.
@@ -230,15 +230,18 @@ fn a_program_without_a_network_records_itself() {
     assert!(Trace::open(&place.path("root.parquet")).unwrap().event_count() >= 2);
 }
 
-/// Sends a signal to one process, or with a negative number to a process group.
-fn send(to: i32, signal: i32) {
-    // SAFETY: the call involves no memory.
-    assert_eq!(unsafe { libc::kill(to, signal) }, 0);
-}
-
 /// Starts a recorded program in a process group of its own.
 fn start(place: &Place, is_root: bool, arguments: &[&str]) -> (Running, i32) {
     let mut command = place.as_user(is_root, true, &place.program("alone"), arguments);
+    // A shell lets what it starts in the background ignore SIGINT and SIGQUIT, and a recorded program inherits that.
+    // SAFETY: both functions are async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::signal(libc::SIGQUIT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let running = Running::start(command.process_group(0).stdin(Stdio::piped()));
     running.line_after("ready ");
     let klock = i32::try_from(running.child.id()).unwrap();

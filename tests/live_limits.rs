@@ -17,7 +17,7 @@ use trace_format::Trace;
 
 mod support;
 
-use support::{Running, as_root, fixture, kill, klock, names, refused, run, soon};
+use support::{Running, as_root, fixture, kill, klock, names, refused, run, send, soon};
 
 /// Longest time for anything that must not hang.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -101,7 +101,12 @@ fn a_limit_on_the_size_of_files_ends_a_recording_with_a_valid_shorter_trace() {
     let recorder = Running::start(record.arg(fixture("steady")));
     let pid: i32 = recorder.line_after("running ").parse().unwrap();
     until_rows(&output);
-    limit(recorder.child.id().cast_signed(), libc::RLIMIT_FSIZE, 100_000);
+    let klock = recorder.child.id().cast_signed();
+    // The files grow until klock gets its limit, which must leave room for the end of each.
+    send(klock, libc::SIGSTOP);
+    let sizes = fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    limit(klock, libc::RLIMIT_FSIZE, sizes.max().unwrap() + 100_000);
+    send(klock, libc::SIGCONT);
     let ended = recorder.end_within(LIMIT);
     kill(pid);
     refused(&ended, 5, &["limit on the size of files", "ulimit -f", "ends early"]);

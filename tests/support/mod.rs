@@ -153,6 +153,13 @@ pub fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
+/// Sends a signal to a process; to a process group if the number is negative.
+#[track_caller]
+pub fn send(to: i32, signal: i32) {
+    // SAFETY: the call involves no memory.
+    assert_eq!(unsafe { libc::kill(to, signal) }, 0);
+}
+
 /// A program in the background, started by the shared process runner. Its failures fail the test.
 #[derive(Debug)]
 pub struct Running(Process);

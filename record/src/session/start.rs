@@ -38,6 +38,10 @@ use crate::{
     write::backlog::Backlog,
 };
 
+/// Time that execve() may take after it has closed the descriptors, by which klock knows that the command runs. On a busy machine, the
+/// command may lose its processor in between, with klock's stack.
+const MAX_EXECUTION_NS: i64 = 1_000_000_000;
+
 /// Maximum time to wait for the mappings of processes to be read.
 pub(super) const MAPPINGS_TIMEOUT: Duration = Duration::from_secs(2);
 impl<'a> Session<'a> {
@@ -103,7 +107,7 @@ impl<'a> Session<'a> {
         if let Some(command) = &mut command {
             command.run()?;
             if kernel.is_some() {
-                composer = composer.without_launch_of(command.pid, monotonic_ns());
+                composer = composer.without_launch_of(command.pid, monotonic_ns() + MAX_EXECUTION_NS);
             }
         }
         let now = Instant::now();

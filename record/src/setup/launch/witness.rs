@@ -21,6 +21,8 @@ pub(super) struct Witness {
     /// Its end ends the process.
     questions: io::PipeWriter,
     answers: io::PipeReader,
+    /// The number of questions, of which the process repeats the last byte in its answer.
+    asked: u8,
 }
 
 impl Witness {
@@ -38,7 +40,11 @@ impl Witness {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             pid
         };
-        if pid == -1 { Err(io::Error::last_os_error()) } else { Ok(Self { pid, questions, answers }) }
+        if pid == -1 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Self { pid, questions, answers, asked: 0 })
+        }
     }
 
     /// Returns whether the process has got a signal that klock has got.
@@ -48,11 +54,19 @@ impl Witness {
         // nothing: klock is in this group.
         // SAFETY: no memory is involved.
         unsafe { libc::setpgid(0, libc::getpgrp()) };
-        let mut answer = [0];
-        self.questions.write_all(&[signal as u8]).is_ok()
-            && poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&LIMIT)) == Ok(1)
-            && self.answers.read_exact(&mut answer).is_ok()
-            && answer[0] != 0
+        self.asked = self.asked.wrapping_add(1);
+        let mut answer = [0; 2];
+        if self.questions.write_all(&[self.asked, signal as u8]).is_err() {
+            return false;
+        }
+        // The answer to an earlier question may come late.
+        while answer[0] != self.asked {
+            let is_there = poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&LIMIT)) == Ok(1);
+            if !is_there || self.answers.read_exact(&mut answer).is_err() {
+                return false;
+            }
+        }
+        answer[1] != 0
     }
 }
 
@@ -99,17 +113,17 @@ unsafe fn run(questions: RawFd, answers: RawFd, all: &libc::sigset_t) -> ! {
             if polled[0].revents == 0 {
                 continue;
             }
-            let mut signal = 0_u8;
-            if libc::read(0, (&raw mut signal).cast(), 1) != 1 {
+            // The number of the question, and the signal; in the answer, whether it was got.
+            let mut question = [0_u8; 2];
+            if libc::read(0, question.as_mut_ptr().cast(), 2) != 2 {
                 libc::_exit(0);
             }
-            let mut answer = 0_u8;
-            if let Some(times) = got.get_mut(usize::from(signal)) {
-                answer = u8::from(times[0] > now_ns - MEMORY_NS);
+            if let Some(times) = got.get_mut(usize::from(question[1])) {
+                question[1] = u8::from(times[0] > now_ns - MEMORY_NS);
                 times.rotate_left(1);
                 times[7] = i64::MIN;
             }
-            libc::write(1, (&raw const answer).cast(), 1);
+            libc::write(1, question.as_ptr().cast(), 2);
         }
     }
 }
