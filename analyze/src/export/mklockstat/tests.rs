@@ -47,8 +47,8 @@ fn the_worked_example_comes_out_byte_for_byte() {
 
 #[test]
 fn an_acquisition_at_the_end_of_a_period_belongs_to_the_next() {
-    let text =
-        "source kernel kinds=mutex holds=no\n10_000_000 A acquire m wait=1\n50_000_000 A acquire m wait=1";
+    let text = "source kernel kinds=mutex holds=no\nlock m mutex
+        10_000_000 A acquire m wait=1\n50_000_000 A acquire m wait=1";
     let rows = lines(text, Options::default());
     assert_eq!(
         rows[1..],
@@ -162,7 +162,7 @@ proptest! {
     ) {
         let mut acquisitions = acquisitions;
         acquisitions.sort_unstable();
-        let source = "source kernel kinds=mutex holds=no\n".to_owned();
+        let source = "source kernel kinds=mutex holds=no\nlock m0 mutex\nlock m1 mutex\nlock m2 mutex\n".to_owned();
         let acquired = acquisitions
             .iter()
             .map(|(ts, wait, task, lock)| format!("{} T{task} acquire m{lock} wait={wait}\n", ts + 300_000_000));
