@@ -42,7 +42,7 @@ pub(crate) use self::record::Demo;
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
-pub(crate) use self::record::{Check, LockSource, Probe, Record, Sched, Threads};
+pub(crate) use self::record::{Action, Check, Control, LockSource, Probe, Record, Sched, Threads};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
     analyze::{Analyze, Blame, Critical, Diff, Hist, Intervals, OffCpu, Order, Report, Timeline, Why},
@@ -196,6 +196,9 @@ pub(crate) enum Command {
     Recover(Recover),
     /// Check that a trace is as it was written, by its checksums.
     Verify(Verify),
+    /// Pause, resume or reset a running recording, or show what it has.
+    #[cfg(feature = "record")]
+    Control(Control),
     /// Show what this machine can record, and what prevents the rest.
     #[cfg(feature = "record")]
     Check(Check),

@@ -403,7 +403,8 @@ unsafe fn skips_release(lock: Lock) -> bool {
     // SAFETY: the block belongs to this thread.
     unsafe {
         let block = thread::current();
-        !(*block).records_all && (*block).is_recording() && !(*block).sampling.release(lock)
+        // Also while the recording is paused, a hold ends.
+        !(*block).records_all && !(*block).sampling.release(lock) && (*block).is_recording()
     }
 }
 

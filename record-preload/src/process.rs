@@ -14,7 +14,7 @@ use core::{
 
 use trace_format::preload::{
     CHUNKS_OFFSET, Hello, MAGIC, MAX_SOCKET_PATH, MIN_CHUNK_BYTES, Region, SECRET_BYTES, SOCKET_VARIABLE,
-    parse_socket, reason,
+    active, parse_socket, reason,
 };
 
 use crate::{
@@ -245,10 +245,10 @@ fn read_address() -> bool {
     true
 }
 
-/// Whether calls are recorded in the region, if there is one.
+/// Whether the recording of the region goes on, if there is one.
 fn is_active() -> bool {
     // SAFETY: null, or a mapped region.
-    unsafe { region().as_ref() }.is_some_and(|region| region.active.load(Ordering::Relaxed) != 0)
+    unsafe { region().as_ref() }.is_some_and(|region| region.active.load(Ordering::Relaxed) != active::ENDED)
 }
 
 /// Adds to the number of programs that this process has started, or subtracts.

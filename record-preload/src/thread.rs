@@ -7,7 +7,7 @@ use core::{
     sync::atomic::{AtomicU32, Ordering, compiler_fence},
 };
 
-use trace_format::preload::{MAX_FRAMES, Payload, Record, Region, op};
+use trace_format::preload::{MAX_FRAMES, Payload, Record, Region, active, op};
 
 use crate::{
     bounds::Bounds,
@@ -136,7 +136,7 @@ impl Thread {
         unsafe {
             self.state == state::RECORDING
                 && process::is_current(self.generation_counter, self.generation)
-                && (*self.active).load(Ordering::Relaxed) != 0
+                && (*self.active).load(Ordering::Relaxed) == active::RECORDING
         }
     }
 

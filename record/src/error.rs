@@ -6,6 +6,7 @@ use rustix::process::{Resource, getrlimit};
 use trace_format::FormatError;
 
 use crate::{
+    control::ControlError,
     kernel::load::{LoadError, causes},
     preload::{fitness::Unfit, library::LibraryError},
     setup::{
@@ -62,6 +63,8 @@ pub enum RecordError {
         "cannot apply {control} to {sources}: it is for {what}; use --locks kernel alone, or leave {control} out"
     )]
     KernelControl { control: &'static str, what: &'static str, sources: String },
+    #[error(transparent)]
+    Control(#[from] ControlError),
     #[error(transparent)]
     Filter(#[from] FilterError),
     #[error(transparent)]
@@ -146,6 +149,7 @@ impl RecordError {
             | Self::Library(_)
             | Self::NeitherWay { .. }
             | Self::Switches(_)
+            | Self::Control(_)
             | Self::Descriptors { .. }
             | Self::System { .. } => ErrorClass::NotPossible,
         }

@@ -24,6 +24,7 @@
 //! comes from BPF programs in the kernel. The loop that drives all of it is in `session`.
 
 mod compose;
+mod control;
 mod error;
 mod kernel;
 mod names;
@@ -36,6 +37,7 @@ mod stop;
 mod system;
 mod write;
 
+pub use control::{Action, control};
 pub use error::{ErrorClass, RecordError};
 pub use names::files::run_helper;
 pub use options::{

@@ -216,6 +216,34 @@ pub(crate) struct Metrics {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Check {}
 
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  klock record -a -o busy.parquet &
+  klock control $! pause
+  klock control $! resume
+
+Only root and the user who started the recording may do this. A pause counts in no rate, and nothing is paired across it.")]
+pub(crate) struct Control {
+    /// The process of klock record.
+    pub(crate) pid: u32,
+    /// What to do.
+    pub(crate) action: Action,
+}
+
+/// What `klock control` does.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Action {
+    /// Record nothing until resume.
+    Pause,
+    /// Record again.
+    Resume,
+    /// Begin again: tables leave out what was recorded before.
+    Reset,
+    /// Print the state, the events and the losses so far.
+    Stats,
+}
+
 #[cfg(feature = "analyze")]
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Demo {

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "record")]
 mod check;
+#[cfg(feature = "record")]
+mod control;
 #[cfg(all(feature = "record", feature = "analyze"))]
 mod demo;
 #[cfg(feature = "analyze")]
@@ -69,6 +71,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         Command::Man(args) => man::run(&args),
         #[cfg(feature = "record")]
         Command::Check(_) => check::run(),
+        #[cfg(feature = "record")]
+        Command::Control(args) => control::run(&args),
         #[cfg(all(feature = "record", feature = "analyze"))]
         Command::Demo(args) => demo::run(&args),
     }

@@ -57,6 +57,12 @@ pub struct RunInfo {
     /// The first event, and the last event or end of a process; `None` if it is not known when a process ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lived_ns: Option<(i64, i64)>,
+    /// The times in which nothing was recorded, because `klock control` asked for that. A `lost` row of 0 events is at the end of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<(i64, i64)>,
+    /// Rows before `clocks_start` are not part of the recording: `klock control` began it again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_reset: bool,
     /// The event sources, and what they could not see.
     pub sources: Vec<Source>,
     /// Missing events, by cause.
@@ -256,16 +262,28 @@ impl RunInfo {
     pub fn program_ns(&self) -> (i64, i64) {
         let recorded = (self.clocks_start.monotonic_ns, self.clocks_end.monotonic_ns);
         match self.stop_reason.as_str() {
+            COMMAND_ENDED if self.is_reset => {
+                (recorded.0, self.lived_ns.map_or(recorded.1, |(_, last_ns)| last_ns))
+            }
             COMMAND_ENDED => self.lived_ns.unwrap_or(recorded),
             PROCESS_ENDED => (recorded.0, self.lived_ns.map_or(recorded.1, |(_, last_ns)| last_ns)),
             _ => recorded,
         }
     }
 
-    /// Returns the length of the time of the program, in ns. Rates are per second of it.
+    /// Returns the length of the time of the program without pauses, in ns. Rates are per second of it.
     pub fn span_ns(&self) -> i64 {
         let (from_ns, to_ns) = self.program_ns();
-        to_ns.saturating_sub(from_ns)
+        to_ns.saturating_sub(from_ns).saturating_sub(self.paused_ns())
+    }
+
+    /// Returns the length of all pauses in the time of the program, in ns.
+    pub fn paused_ns(&self) -> i64 {
+        let (first_ns, last_ns) = self.program_ns();
+        let inside = |(from_ns, to_ns): &(i64, i64)| {
+            (*to_ns).min(last_ns).saturating_sub((*from_ns).max(first_ns)).max(0)
+        };
+        self.paused.iter().map(inside).fold(0, i64::saturating_add)
     }
 
     /// Returns the length of the recording in ns.
@@ -292,6 +310,13 @@ mod tests {
         assert_eq!(span("command ended", events), ((1_040, 2_840), 1_800));
         assert_eq!(span("process ended", events), ((1_000, 2_840), 1_840));
         assert_eq!(span("duration", events), ((1_000, 3_150), 2_150), "it runs on");
+        let paused = RunInfo {
+            clocks_start: clocks(1_000),
+            clocks_end: clocks(3_150),
+            paused: vec![(900, 1_100), (2_000, 2_500)],
+            ..RunInfo::default()
+        };
+        assert_eq!((paused.paused_ns(), paused.span_ns()), (600, 1_550), "pauses do not count");
         assert_eq!(
             span("command ended", None),
             ((1_000, 3_150), 2_150),

@@ -70,6 +70,9 @@ pub struct Info {
     pub span_ns: i64,
     /// The length of the recording, in ns.
     pub recorded_ns: i64,
+    /// The length of the pauses, in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused_ns: Option<i64>,
     /// Whether the recorder finished the file itself.
     pub complete: bool,
     /// The reason why the recording ended.
@@ -159,6 +162,7 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
         clocks_start: run.clocks_start,
         span_ns: run.span_ns(),
         recorded_ns: run.recorded_ns(),
+        paused_ns: Some(run.paused_ns()).filter(|ns| *ns > 0),
         complete: run.complete,
         stop_reason: run.stop_reason.clone(),
         sources: run.sources.clone(),
@@ -213,7 +217,9 @@ fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::R
     line("host", &machine.join(", "))?;
     line("begun", &utc(info.clocks_start.realtime_ns))?;
     let mut span = units::duration(info.span_ns);
-    if info.span_ns != info.recorded_ns {
+    if let Some(paused_ns) = info.paused_ns {
+        span = format!("{span}, and paused for {}", units::duration(paused_ns));
+    } else if info.span_ns != info.recorded_ns {
         let recorded = units::duration(info.recorded_ns);
         span = format!("{span} from the first to the last event; recorded for {recorded}");
     }

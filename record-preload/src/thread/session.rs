@@ -7,7 +7,7 @@ use core::{
     sync::atomic::{Ordering, compiler_fence},
 };
 
-use trace_format::preload::{MAX_FRAMES, Record, api, op};
+use trace_format::preload::{MAX_FRAMES, Record, active, api, op};
 
 use super::{Thread, current, stack_pointer, state};
 use crate::{
@@ -162,7 +162,7 @@ unsafe fn count_excluded(thread: &Thread) {
 unsafe fn count_unrecorded(thread: &mut Thread) {
     // SAFETY: `start` stored the region of this process.
     unsafe {
-        if (*thread.active).load(Ordering::Relaxed) != 0 {
+        if (*thread.active).load(Ordering::Relaxed) == active::RECORDING {
             thread.unrecorded_calls += 1;
             (*thread.region).unrecorded_events.fetch_add(1, Ordering::Relaxed);
         }
@@ -198,7 +198,7 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
         };
         slot::start_session(slot, &facts);
         thread.writer = Writer::new(region, connection.shape, slot);
-        let is_active = (*thread.active).load(Ordering::Relaxed) != 0;
+        let is_active = (*thread.active).load(Ordering::Relaxed) == active::RECORDING;
         if is_active && (!may_call || facts.tid != sys::pid()) {
             put_thread(thread, op::STARTED);
         }

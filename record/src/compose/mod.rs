@@ -195,6 +195,15 @@ impl Composer {
         out.extend(lost_by_cpu.into_iter().map(|(cpu, count)| lost_row(self.stats.last_ns, cpu, count)));
     }
 
+    /// Adds the row behind a time in which nothing was recorded: what was open may be over.
+    pub(crate) fn paused(&mut self, until_ns: i64, out: &mut EventColumns) {
+        self.kernel.lost();
+        self.futex.lost();
+        self.user.lost_all();
+        self.sessions.lost_all();
+        out.push(Event { cpu: None, ..lost_row(until_ns, 0, 0) });
+    }
+
     fn event(&mut self, event: &WireEvent, out: &mut EventColumns) {
         if event.lost_before > 0 {
             self.lost(event, out);

@@ -172,6 +172,11 @@ impl Sessions {
         });
     }
 
+    /// Forgets which locks threads hold.
+    pub(crate) fn lost_all(&mut self) {
+        self.sessions.iter_mut().flatten().for_each(|session| session.held = Held::default());
+    }
+
     /// Returns the thread with this id if it records itself and may hold a lock.
     pub(crate) fn holder(&self, tid: u32) -> Option<TaskId> {
         let number = *self.by_task.get(&TaskKey::of_thread(tid))?;

@@ -115,6 +115,11 @@ impl UserLocks {
         self.goroutines.lost();
     }
 
+    /// Nothing was recorded for a while.
+    pub(crate) fn lost_all(&mut self) {
+        *self = Self::new(self.no_sleep.is_known());
+    }
+
     /// Records of a thread that records itself are missing: whatever was open may be over. Returns the number of locks that were
     /// examined for it.
     pub(crate) fn lost_by(&mut self, key: TaskKey) -> usize {

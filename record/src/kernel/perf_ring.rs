@@ -24,6 +24,7 @@ const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_CPU: u64 = 1 << 7;
 /// Since 6.0: reading the event returns the number of lost records, too.
 const PERF_FORMAT_LOST: u64 = 1 << 4;
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 
 /// Bytes in a ring at which whoever polls its event is woken.
@@ -119,10 +120,11 @@ impl Ring {
         self.event.try_clone()
     }
 
-    /// Stops the recording of all tasks of the event.
-    pub(crate) fn stop(&self) {
+    /// Stops the recording of all tasks of the event, or goes on.
+    pub(crate) fn stop(&self, stops: bool) {
+        let request = if stops { PERF_EVENT_IOC_DISABLE } else { PERF_EVENT_IOC_ENABLE };
         // SAFETY: the request takes an integer. It cannot fail on such an event.
-        let _ = unsafe { libc::ioctl(self.event.as_raw_fd(), PERF_EVENT_IOC_DISABLE, 0) };
+        let _ = unsafe { libc::ioctl(self.event.as_raw_fd(), request, 0) };
     }
 
     /// Appends all records to `bytes`, and frees their room in the ring.

@@ -33,7 +33,7 @@ const MAX_LAST_BACKLOG: Duration = Duration::from_millis(150);
 /// Drains processes until it is asked to stop.
 pub(crate) fn run(queue: &DrainQueue, spool: &Spool, clock: u32) {
     raise_priority();
-    let mut drain = Drain { queue, spool, clock, processes: Vec::new(), sessions: 0 };
+    let mut drain = Drain { queue, spool, clock, processes: Vec::new(), sessions: 0, is_paused: false };
     while !queue.is_stopped() {
         let flow = if spool.is_full() { Flow::Low } else { drain.round(false) };
         match flow {
@@ -54,6 +54,7 @@ struct Drain<'a> {
     processes: Vec<Process>,
     /// Thread sessions so far.
     sessions: u32,
+    is_paused: bool,
 }
 
 impl Drain<'_> {
@@ -61,6 +62,12 @@ impl Drain<'_> {
     fn round(&mut self, last: bool) -> Flow {
         let now_ns = monotonic_ns() as u64;
         self.admit();
+        let is_paused = self.queue.is_paused();
+        if is_paused != self.is_paused {
+            self.is_paused = is_paused;
+            self.processes.iter().for_each(|process| process.new.region.pause(is_paused));
+            self.queue.set_paused_now(is_paused);
+        }
         self.notice_exits();
         let Self { queue, spool, processes, sessions, .. } = self;
         let mut round = Round {
@@ -104,6 +111,8 @@ impl Drain<'_> {
             for old in self.processes.iter_mut().filter(|old| pid != 0 && old.new.image.pid == pid) {
                 old.exited = true;
             }
+            // The pause may have ended since it asked.
+            new.region.pause(self.is_paused);
             self.processes.push(Process::new(new));
         }
     }

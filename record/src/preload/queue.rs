@@ -45,6 +45,10 @@ pub(crate) struct DrainQueue {
     /// Processes that are about to exit, by the time at which they said so.
     exits: Mutex<BTreeMap<u32, u64>>,
     stop: AtomicBool,
+    /// No process records for a while.
+    paused: AtomicBool,
+    /// No process records now.
+    is_paused_now: AtomicBool,
     done: AtomicBool,
     /// At the last round, pools filled faster than they were read.
     backpressure: AtomicBool,
@@ -100,6 +104,24 @@ impl DrainQueue {
     /// Requests the last drain: no process records anything after it.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+    }
+
+    /// Pauses or resumes the recording in all processes: soon in those that record, and at once in those that ask for a region.
+    pub(crate) fn pause(&self, pauses: bool) {
+        self.paused.store(pauses, Ordering::Release);
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_paused_now(&self, is_paused: bool) {
+        self.is_paused_now.store(is_paused, Ordering::Release);
+    }
+
+    /// Whether the last [`pause`](Self::pause) is done.
+    pub(crate) fn has_paused(&self) -> bool {
+        self.is_paused_now.load(Ordering::Acquire) == self.is_paused()
     }
 
     /// Whether the last drain is done and its batch is in the spool.

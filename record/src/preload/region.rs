@@ -17,7 +17,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 use trace_format::preload::{
-    self, CHUNKS_OFFSET, MAX_CHUNKS, MIN_CHUNK_BYTES, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES,
+    self, CHUNKS_OFFSET, MAX_CHUNKS, MIN_CHUNK_BYTES, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES, active,
     pool::{Cursor, Invalid, Owners, Piece, Pool, chunk_offset},
     queue::limit,
 };
@@ -177,7 +177,7 @@ impl Region {
             (*head).clock = config.clock;
             (*head).lossless = u32::from(config.lossless);
             ((*head).sample_below, (*head).no_spin) = (config.sample_below, u32::from(config.no_spin));
-            (*head).active = 1.into();
+            (*head).active = active::RECORDING.into();
             // Its entries are zero, which are all chunks in their order.
             (*head).fresh_chunks.filled = u64::from(config.chunks()).into();
         }
@@ -228,7 +228,18 @@ impl Region {
     /// Stops the recording in the process.
     pub(crate) fn deactivate(&self) {
         // SAFETY: the field is aligned, lives as long as the region, and is only accessed atomically.
-        unsafe { &(*self.head()).active }.store(0, Ordering::Release);
+        unsafe { &(*self.head()).active }.store(active::ENDED, Ordering::Release);
+    }
+
+    /// Pauses or resumes the recording in the process, unless it has ended.
+    pub(crate) fn pause(&self, pauses: bool) {
+        let (from, to) = match pauses {
+            true => (active::RECORDING, active::PAUSED),
+            false => (active::PAUSED, active::RECORDING),
+        };
+        // SAFETY: as in `deactivate`.
+        let word = unsafe { &(*self.head()).active };
+        let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The number of slots that were ever used.

@@ -45,6 +45,7 @@ mod socket;
 
 use half_open::{Credentials, HalfOpen, Waiting};
 use socket::Peer;
+pub(crate) use socket::credentials;
 
 /// The socket, listening.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ impl Server {
             }
             match socket::accept(&self.socket) {
                 Ok(connection) => {
-                    let Ok(peer) = socket::credentials(connection.as_fd()) else { continue };
+                    let Ok(peer) = credentials(connection.as_fd()) else { continue };
                     if let Err(error) = desk.answer(&connection, peer)
                         && error.kind() == io::ErrorKind::WouldBlock
                     {
@@ -240,6 +241,7 @@ impl Desk<'_> {
         let image = Arc::new(image);
         self.count += 1;
         let same_ids = hello.pid == pid;
+        region.pause(self.queue.is_paused());
         // It must be drained before it can record.
         self.queue.add(NewProcess { region, image, exit: peer.exit, same_ids });
         socket::send(connection.as_fd(), &descriptor)

@@ -26,6 +26,7 @@ mod kernel;
 mod later;
 mod lookups;
 mod losses;
+mod pausing;
 mod pipeline;
 mod start;
 mod waiting;
@@ -34,6 +35,7 @@ use checkpoints::Checkpoints;
 use deferral::Deferral;
 use kernel::KernelSide;
 use lookups::SleeperCalls;
+use pausing::Pausing;
 use pipeline::Pipeline;
 
 /// Time between two rounds. A ring of the default size holds what a CPU can record in ten times this.
@@ -73,6 +75,7 @@ pub(crate) struct Session<'a> {
     kernel_addresses: KernelAddresses,
     /// `None` if there are no rings of the kernel side.
     real_time: Option<RealTime>,
+    pausing: Pausing,
 }
 
 impl<'a> Session<'a> {
@@ -89,6 +92,9 @@ impl<'a> Session<'a> {
             }
             if let Some(real_time) = &mut self.real_time {
                 real_time.update();
+            }
+            if let Err(error) = self.answer_requests(sink) {
+                self.warnings.push(format!("cannot pause or resume the recording: {error}"));
             }
             if self.progress.is_due() {
                 let lost = self.loss_so_far().map(|loss| loss.events());
@@ -223,6 +229,8 @@ impl<'a> Session<'a> {
             target: self.options.target.to_string(),
             clocks_start: self.clocks_start,
             clocks_end,
+            paused: self.pausing.times(clocks_end.monotonic_ns),
+            is_reset: self.pausing.is_reset,
             sources,
             loss,
             complete: true,

@@ -7,7 +7,7 @@ use trace_format::{run_info::Source, writer::new_trace_id};
 
 use super::{
     ProgressReporter, Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide,
-    lookups::SleeperCalls, pipeline::Pipeline,
+    lookups::SleeperCalls, pausing::Pausing, pipeline::Pipeline,
 };
 use crate::{
     compose::{
@@ -135,6 +135,7 @@ impl<'a> Session<'a> {
             sleeper_calls: SleeperCalls::default(),
             kernel_addresses,
             real_time,
+            pausing: Pausing::new(),
         })
     }
 }

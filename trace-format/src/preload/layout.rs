@@ -45,7 +45,7 @@ pub struct Region {
     pub clock: u32,
     /// Whether a thread that finds no chunk waits for klock (1) or counts the lost record and continues (0).
     pub lossless: u32,
-    /// 1 while calls are recorded. klock clears it at the end of the recording; from then on calls are only forwarded.
+    /// One of [`active`].
     pub active: AtomicU32,
     /// Number of slots that were ever used; klock reads these.
     pub used_slots: AtomicU32,
@@ -69,6 +69,16 @@ pub struct Region {
     /// If a lossless thread waited in vain: 1 more than the number of chunks that klock had put into the pool by then. Until it
     /// grows, no thread waits. Written by the process.
     pub stalled_at: AtomicU64,
+}
+
+/// Whether a process records.
+pub mod active {
+    /// The recording has ended: calls are only forwarded from now on.
+    pub const ENDED: u32 = 0;
+    /// Calls are recorded.
+    pub const RECORDING: u32 = 1;
+    /// Calls are not recorded for a while; children still ask for regions.
+    pub const PAUSED: u32 = 2;
 }
 
 /// States of a slot.

@@ -93,7 +93,11 @@ impl Selection {
             min_wait_ns: filter.min_wait_ns,
             is_of_any_interval: false,
             window: Window {
-                from_ns: filter.from_ns.map(|ns| start_ns.saturating_add(ns)),
+                // Before the last reset is another recording.
+                from_ns: filter
+                    .from_ns
+                    .or(trace.info().is_reset.then_some(0))
+                    .map(|ns| start_ns.saturating_add(ns)),
                 to_ns: filter.to_ns.map(|ns| start_ns.saturating_add(ns)),
             },
             start_ns,

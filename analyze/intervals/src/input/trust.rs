@@ -31,8 +31,14 @@ macro_rules! add {
 pub struct Trust {
     /// Events that were read.
     pub events: u64,
-    /// The length of the recording, in ns.
+    /// The length of the recording without pauses, in ns.
     pub span_ns: i64,
+    /// The length of the pauses, in ns.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub paused_ns: i64,
+    /// Whether the recording was begun again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_reset: bool,
     /// Events in the trace, read or not.
     pub recorded: u64,
     /// Lost events.
@@ -114,6 +120,11 @@ pub struct Trust {
     pub probe_cost_ns: Vec<NamedValue>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(ns: &i64) -> bool {
+    *ns == 0
+}
+
 /// The cause that more memory would have prevented.
 const RING_FULL: &str = "the ring was full";
 /// The cause in an unfinished file.
@@ -189,7 +200,8 @@ impl Trust {
         add!(self, other: backwards, begin_unseen, holds_open_at_end, waits_open_at_end, waits_begun, waited_ns);
         add!(self, other: gap_waits, gap_ns, unmeasured_waits, uncounted_waits, uncounted_wait_ns);
         add!(self, other: inferred_waits, abandoned_waits, abandoned_wait_ns, try_failures, idle_waits);
-        add!(self, other: idle_wait_ns);
+        add!(self, other: idle_wait_ns, paused_ns);
+        self.is_reset |= other.is_reset;
         for new in other.left_out {
             match self.left_out.iter_mut().find(|known| known.purpose == new.purpose) {
                 Some(known) => {

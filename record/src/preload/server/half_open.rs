@@ -5,9 +5,9 @@ use std::time::Instant;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Credentials {
-    pub(super) pid: u32,
-    pub(super) uid: u32,
+pub(crate) struct Credentials {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
 }
 
 /// A connection that has not sent its request.

@@ -127,7 +127,7 @@ impl Peer {
 }
 
 /// Returns the PID and the user of the process that connected.
-pub(super) fn credentials(connection: BorrowedFd<'_>) -> io::Result<Credentials> {
+pub(crate) fn credentials(connection: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     socket_option(connection.as_raw_fd(), libc::SO_PEERCRED, &mut peer)?;
     // A process outside of our PID namespace has no id here.

@@ -90,6 +90,8 @@ impl TrustCounter {
         Trust {
             events: stats.events,
             span_ns: if recorded_ns > 0 { recorded_ns } else { stats.last_ns.saturating_sub(stats.first_ns) },
+            paused_ns: info.paused_ns(),
+            is_reset: info.is_reset,
             recorded: trace.event_count(),
             lost: lost_by_cause.iter().map(|cause| cause.events).sum(),
             lost_by_cause,

@@ -96,7 +96,13 @@ impl Trust {
         if !self.lost_where.is_empty() {
             lost.push_str(&format!(", {}", self.lost_where));
         }
-        let span = units::duration(self.span_ns);
+        let mut span = units::duration(self.span_ns);
+        if self.is_reset {
+            span.push_str(" since a reset");
+        }
+        if self.paused_ns > 0 {
+            span.push_str(&format!(" (paused for {})", units::duration(self.paused_ns)));
+        }
         let mut first = if self.events < self.recorded {
             format!("trust: {} of {} events were read, over {span}, {lost}", n(self.events), n(self.recorded))
         } else {
