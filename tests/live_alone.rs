@@ -74,6 +74,18 @@ fn a_program_can_be_traced_and_trace() {
     assert!(alone[0].stdout.contains("TRACEME: 0"), "{}", alone[0].stdout);
 }
 
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn the_line_at_the_end_says_why_programs_did_not_record_themselves() {
+    let place = Place::new();
+    let still = compiled(&place, "still", "int main(void) { return 0; }\n", &["-static"]);
+    let script = format!("env -i /bin/true; {}; env -i /bin/true; true", still.display());
+    let ended = run(&mut place.record(&["--locks", "pthread"], Path::new("/bin/sh"), &["-c", &script]));
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let line = "3 programs or children did not record their pthread calls: 2 started without LD_PRELOAD; 1 linked statically";
+    assert!(ended.stderr.contains(line), "{}", ended.stderr);
+}
+
 /// A program that leaks nothing, and one that does.
 const ALLOCATES: &str = "#include <stdlib.h>\nint main(int c, char **v) { (void)v; void *volatile p = malloc(c * 100); free(p); return 0; }\n";
 

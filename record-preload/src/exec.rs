@@ -1,6 +1,6 @@
-//! Functions that start programs. A program may start where it cannot load this library: in another root or mount namespace, or
-//! as a user who must not read it. Its loader would print an error, so the library is taken out of the LD_PRELOAD that it gets.
-//! Everything else is forwarded unchanged.
+//! Functions that start programs. A program may be unable to load this library: in another root or mount namespace, as a user who must not
+//! read it, or of 32 bits. Its loader would print an error, so the library is taken out of the LD_PRELOAD that it gets. Everything else is
+//! forwarded unchanged. Programs that do not record themselves are counted by reason.
 //!
 //! Not seen: programs that are started by system calls without these functions.
 
@@ -11,8 +11,11 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
+use trace_format::preload::Unrecorded;
+
 use crate::{
     process,
+    program::reason_of,
     real::{self, Forwarded, Strings},
     restrictions, sys,
 };
@@ -121,23 +124,51 @@ unsafe fn text<'a>(entry: *const c_char) -> &'a [u8] {
 const SMALL_LIST: usize = 256;
 const SMALL_TEXT: usize = 1024;
 
-/// Calls `run` with the environment for a new program: `environment`, without this library if the program cannot load it. Counts the
-/// program if it was started: `run` returns 0, or not at all.
-unsafe fn with_environment(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
-    process::count_programs(1);
+/// Calls `run` with the environment for a new program: `environment`, without this library if the program cannot load it. `path` is that of
+/// the program, null if it is not known. Counts the program if it was started: `run` returns 0, or not at all.
+unsafe fn with_environment(
+    path: *const c_char,
+    environment: Strings,
+    run: impl FnOnce(Strings) -> c_int,
+) -> c_int {
     // SAFETY: the caller's obligation.
-    let result = unsafe { with_edited(environment, run) };
+    let reason = unsafe {
+        if own_path().is_empty() {
+            None
+        } else if !has_library(environment) {
+            Some(Unrecorded::Cleared)
+        } else if !is_reachable() {
+            Some(Unrecorded::Elsewhere)
+        } else {
+            reason_of(path)
+        }
+    };
+    process::count_programs_because(1, reason);
+    let is_edited = matches!(reason, Some(Unrecorded::Elsewhere | Unrecorded::OtherMachine));
+    // SAFETY: the caller's obligation.
+    let result = unsafe { if is_edited { with_edited(environment, run) } else { run(environment) } };
     if result != 0 {
-        process::count_programs(-1);
+        process::count_programs_because(-1, reason);
     }
     result
 }
 
-/// As [`with_environment`], without the count.
-unsafe fn with_edited(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
-    if environment.is_null() || is_reachable() {
-        return run(environment);
+/// Whether an environment loads this library.
+unsafe fn has_library(mut environment: Strings) -> bool {
+    // SAFETY: null, or a null-terminated list of strings.
+    unsafe {
+        while !environment.is_null() && !(*environment).is_null() {
+            if loading_value(text(*environment)).is_some() {
+                return true;
+            }
+            environment = environment.add(1);
+        }
     }
+    false
+}
+
+/// Calls `run` with the environment without this library.
+unsafe fn with_edited(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
     let (mut count, mut bytes) = (0, 0);
     // SAFETY: a null-terminated list of strings.
     unsafe {
@@ -282,15 +313,21 @@ pub(crate) unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) 
     unsafe { execvpe(file, arguments, real::environment().cast_const()) }
 }
 
-/// Exports functions that start a program with an environment, which comes behind the semicolon.
+/// Returns the path of a program; null if it has no slash, so that it is searched for.
+unsafe fn path_in(file: *const c_char) -> *const c_char {
+    // SAFETY: null, or a string.
+    if file.is_null() || unsafe { !text(file).contains(&b'/') } { null() } else { file }
+}
+
+/// Exports functions that start a program with an environment, which comes behind the semicolon, and the program's path behind the arrow.
 macro_rules! with_environments {
-    ($($name:ident($($argument:ident: $type:ty),+; $environment:ident $(, $flags:ident: $flags_type:ty)?) = $real:ident;)+) => { $(
+    ($($name:ident($($argument:ident: $type:ty),+; $environment:ident $(, $flags:ident: $flags_type:ty)?) = $real:ident <- $path:expr;)+) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
         unsafe extern "C" fn $name($($argument: $type,)+ $environment: Strings $(, $flags: $flags_type)?) -> c_int {
             // SAFETY: forwarded with an environment that has the same type.
             unsafe {
-                with_environment($environment, |$environment| {
+                with_environment($path, $environment, |$environment| {
                     real::$real.get()($($argument,)+ $environment $(, $flags)?)
                 })
             }
@@ -299,14 +336,14 @@ macro_rules! with_environments {
 }
 
 with_environments! {
-    execve(path: *const c_char, arguments: Strings; environment) = EXECVE;
-    execvpe(file: *const c_char, arguments: Strings; environment) = EXECVPE;
-    fexecve(descriptor: c_int, arguments: Strings; environment) = FEXECVE;
-    execveat(directory: c_int, path: *const c_char, arguments: Strings; environment, flags: c_int) = EXECVEAT;
+    execve(path: *const c_char, arguments: Strings; environment) = EXECVE <- path;
+    execvpe(file: *const c_char, arguments: Strings; environment) = EXECVPE <- path_in(file);
+    fexecve(descriptor: c_int, arguments: Strings; environment) = FEXECVE <- null();
+    execveat(directory: c_int, path: *const c_char, arguments: Strings; environment, flags: c_int) = EXECVEAT <- null();
     posix_spawn(child: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: Strings;
-        environment) = POSIX_SPAWN;
+        environment) = POSIX_SPAWN <- path;
     posix_spawnp(child: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: Strings;
-        environment) = POSIX_SPAWNP;
+        environment) = POSIX_SPAWNP <- path_in(path);
 }
 
 #[cfg(test)]
@@ -331,7 +368,7 @@ mod tests {
         let mut result = Vec::new();
         // SAFETY: a null-terminated list of strings; no file has the path, so that the environment is edited.
         unsafe {
-            with_environment(list.as_ptr(), |list| {
+            with_environment(null(), list.as_ptr(), |list| {
                 let mut at = list;
                 while !(*at).is_null() {
                     result.push(String::from_utf8_lossy(text(*at)).into_owned());

@@ -44,6 +44,7 @@ mod memory;
 mod mutex;
 mod mutex_fields;
 mod process;
+mod program;
 mod real;
 mod restrictions;
 mod sampling;

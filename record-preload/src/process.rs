@@ -14,7 +14,7 @@ use core::{
 
 use trace_format::preload::{
     CHUNKS_OFFSET, Hello, MAGIC, MAX_SOCKET_PATH, MIN_CHUNK_BYTES, Region, SECRET_BYTES, SOCKET_VARIABLE,
-    active, parse_socket, reason,
+    Unrecorded, active, parse_socket, reason,
 };
 
 use crate::{
@@ -253,9 +253,17 @@ fn is_active() -> bool {
 
 /// Adds to the number of programs that this process has started, or subtracts.
 pub(crate) fn count_programs(count: i32) {
+    count_programs_because(count, None);
+}
+
+/// As [`count_programs`], with the reason if they do not record themselves.
+pub(crate) fn count_programs_because(count: i32, reason: Option<Unrecorded>) {
     // SAFETY: as above.
     if let Some(region) = unsafe { region().as_ref() } {
         region.programs.fetch_add(count.cast_unsigned(), Ordering::Relaxed);
+        if let Some(counter) = reason.and_then(|reason| region.unrecorded.get(reason as usize)) {
+            counter.fetch_add(count.cast_unsigned(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 
 use rustix::{net, process::geteuid};
 
-use crate::{error::RecordError, preload::server::credentials};
+use crate::preload::server::credentials;
 
 /// What a recording is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,11 +58,7 @@ pub enum ControlError {
 }
 
 /// Asks the recorder with this process id, and returns its answer, a line.
-pub fn control(pid: u32, action: Action) -> Result<String, RecordError> {
-    Ok(ask(pid, action)?)
-}
-
-fn ask(pid: u32, action: Action) -> Result<String, ControlError> {
+pub(crate) fn ask(pid: u32, action: Action) -> Result<String, ControlError> {
     let missing = |source| ControlError::NoRecorder { pid, source };
     let mut stream = name_of(pid).and_then(|name| UnixStream::connect_addr(&name)).map_err(missing)?;
     let other = credentials(stream.as_fd()).map_err(missing)?.pid;

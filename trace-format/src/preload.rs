@@ -20,8 +20,8 @@ pub mod queue;
 
 #[cfg(target_has_atomic = "32")]
 pub use layout::{
-    CHUNKS_OFFSET, MAGIC, MAX_CHUNKS, MIN_CHUNK_BYTES, Region, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES, active,
-    state,
+    CHUNKS_OFFSET, MAGIC, MAX_CHUNKS, MIN_CHUNK_BYTES, Region, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES,
+    Unrecorded, active, state,
 };
 
 /// Environment variable with the path of the socket where a process asks for its region, a colon, and the recording's

@@ -30,7 +30,7 @@ use std::{
 };
 
 use trace_format::{
-    preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, clock as record_clock},
+    preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, Unrecorded, clock as record_clock},
     run_info::{Loss, ProgramCounters, RunInfo, Source},
 };
 
@@ -256,13 +256,22 @@ impl Preload {
     /// Returns a sentence on the programs that did not record themselves, if there are any. Known at the end.
     pub(crate) fn unrecorded(&self) -> Option<String> {
         let count = Some(self.unrecorded_programs()).filter(|count| *count > 0)?;
-        let reason = match self.queue.not_accepted.load(Ordering::Relaxed) {
-            0 => {
-                "linked statically, of another libc, with more rights, in another root, without LD_PRELOAD, or at a limit"
-            }
+        let mut reasons: Vec<(u64, &str)> = Unrecorded::ALL
+            .iter()
+            .zip(&self.queue.unrecorded_programs)
+            .map(|(reason, programs)| (programs.load(Ordering::Relaxed), words_of(*reason)))
+            .filter(|(programs, _)| *programs > 0)
+            .collect();
+        let known: u64 = reasons.iter().map(|(programs, _)| programs).sum();
+        let others = match self.queue.not_accepted.load(Ordering::Relaxed) {
+            0 => "linked statically, of another libc, with more rights, or at a limit of files or addresses",
             _ => "klock reached its limit on open files; raise it with `ulimit -n`",
         };
-        Some(format!("{count} programs or children did not record their pthread calls: {reason}"))
+        reasons.extend(Some((count.saturating_sub(known), others)).filter(|(others, _)| *others > 0));
+        let reasons: Vec<String> =
+            reasons.iter().map(|(programs, words)| format!("{programs} {words}")).collect();
+        let reasons = reasons.join("; ");
+        Some(format!("{count} programs or children did not record their pthread calls: {reasons}"))
     }
 
     /// Returns a sentence for each way in which processes broke the rules, for the trace.
@@ -300,6 +309,16 @@ impl Preload {
             // A thread that panicked has reported that.
             let _ = thread.join();
         }
+    }
+}
+
+fn words_of(reason: Unrecorded) -> &'static str {
+    match reason {
+        Unrecorded::Cleared => "started without LD_PRELOAD",
+        Unrecorded::Elsewhere => "in another root or mount namespace",
+        Unrecorded::Static => "linked statically",
+        Unrecorded::OtherMachine => "of 32 bits",
+        Unrecorded::GainsRights => "gain rights",
     }
 }
 

@@ -10,6 +10,8 @@ use std::{
     },
 };
 
+use trace_format::preload::Unrecorded;
+
 use super::{
     batch::{Batch, ProcessImage},
     budget::Ledger,
@@ -60,6 +62,8 @@ pub(crate) struct DrainQueue {
     /// Programs that the processes have started, and those of all programs that got a region.
     pub(super) started: AtomicU64,
     pub(super) joined_programs: AtomicU64,
+    /// Of the started programs, those that cannot record themselves, by reason.
+    pub(super) unrecorded_programs: [AtomicU64; Unrecorded::ALL.len()],
     /// Connections that could not be accepted, because klock had too many files open.
     pub(super) not_accepted: AtomicU64,
     /// Processes whose time namespace is not known.
@@ -151,6 +155,9 @@ impl DrainQueue {
         const MAX: u64 = 1 << 40;
         const MAX_PROGRAMS: u32 = 1 << 20;
         count(&self.started, region.programs().min(MAX_PROGRAMS).into());
+        for (counter, programs) in self.unrecorded_programs.iter().zip(region.unrecorded_programs()) {
+            count(counter, programs.min(MAX_PROGRAMS).into());
+        }
         count(&self.unrecorded, region.unrecorded_events().min(MAX));
         count(&self.clockless, region.is_clockless().into());
     }

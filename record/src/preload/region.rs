@@ -17,7 +17,8 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 use trace_format::preload::{
-    self, CHUNKS_OFFSET, MAX_CHUNKS, MIN_CHUNK_BYTES, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES, active,
+    self, CHUNKS_OFFSET, MAX_CHUNKS, MIN_CHUNK_BYTES, SLOTS, SLOTS_OFFSET, Slot, UNIT_BYTES, Unrecorded,
+    active,
     pool::{Cursor, Invalid, Owners, Piece, Pool, chunk_offset},
     queue::limit,
 };
@@ -259,6 +260,13 @@ impl Region {
     pub(crate) fn programs(&self) -> u32 {
         // SAFETY: as in `deactivate`.
         unsafe { &(*self.head()).programs }.load(Ordering::Relaxed)
+    }
+
+    /// The numbers of programs that cannot record themselves, by [`Unrecorded`].
+    pub(crate) fn unrecorded_programs(&self) -> [u32; Unrecorded::ALL.len()] {
+        // SAFETY: as in `deactivate`.
+        let counters = unsafe { &(*self.head()).unrecorded };
+        counters.each_ref().map(|counter| counter.load(Ordering::Relaxed))
     }
 
     /// Whether the process has ended its recording because it cannot read the clock.

@@ -58,6 +58,8 @@ pub struct Region {
     pub sample_below: u32,
     /// 1 if calls on spinlocks are not recorded.
     pub no_spin: u32,
+    /// Of `programs`, those that cannot record themselves, by reason.
+    pub unrecorded: [AtomicU32; Unrecorded::ALL.len()],
     /// Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
     pub unrecorded_events: AtomicU64,
     /// Slots that were used and are free.
@@ -69,6 +71,27 @@ pub struct Region {
     /// If a lossless thread waited in vain: 1 more than the number of chunks that klock had put into the pool by then. Until it
     /// grows, no thread waits. Written by the process.
     pub stalled_at: AtomicU64,
+}
+
+/// Why a program does not record itself, as far as the process sees that starts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrecorded {
+    /// Its environment does not name the library.
+    Cleared,
+    /// It does not see the library's file, in another root or mount namespace.
+    Elsewhere,
+    /// It has no loader.
+    Static,
+    /// It is for another machine: of 32 bits.
+    OtherMachine,
+    /// It gets rights that its caller does not have.
+    GainsRights,
+}
+
+impl Unrecorded {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 5] =
+        [Self::Cleared, Self::Elsewhere, Self::Static, Self::OtherMachine, Self::GainsRights];
 }
 
 /// Whether a process records.

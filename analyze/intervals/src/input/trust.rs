@@ -120,7 +120,6 @@ pub struct Trust {
     pub probe_cost_ns: Vec<NamedValue>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
 fn is_zero(ns: &i64) -> bool {
     *ns == 0
 }
