@@ -77,7 +77,7 @@ proptest! {
         let (image, exit) = (Arc::new(fake::image()), None);
         queue.add(NewProcess { region, image, exit, same_ids: true });
         let clock = trace_format::preload::clock::MONOTONIC;
-        let mut drain = Drain { queue: &queue, spool: &spool, clock, processes: Vec::new(), sessions: 0 };
+        let mut drain = Drain { queue: &queue, spool: &spool, clock, processes: Vec::new(), sessions: 0, is_paused: false };
         let (mut expected, mut found, mut names) = (Sessions::default(), Sessions::default(), BTreeMap::new());
         let mut next_tid = 5_000_000;
         let mut start = || {
