@@ -27,7 +27,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["record", "why", "report", "blame", "html", "diff"]),
     ("More", &["timeline", "hist", "order", "offcpu", "whatif", "critical", "plot"]),
     ("Data", &["waits", "holds", "events", "export", "rollup"]),
-    ("Machine and files", &["check", "info", "verify", "recover", "demo", "completions", "man", "help"]),
+    (
+        "Machine and files",
+        &["check", "control", "info", "verify", "recover", "demo", "completions", "man", "help"],
+    ),
 ];
 
 /// Returns klock's own command with the help of all commands for a terminal of `width` columns.

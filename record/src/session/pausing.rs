@@ -7,7 +7,7 @@ use trace_format::run_info::Loss;
 
 use super::{Pipeline, Session};
 use crate::{
-    control::{Action, Answer, Control},
+    control::{Action, Control},
     error::RecordError,
     system::clocks::{clocks_now, monotonic_ns},
     write::sink::Sink,
@@ -18,33 +18,6 @@ const SETTLED_NS: i64 = 100_000_000;
 
 /// The time for which other threads are waited for, while nothing is composed.
 const MAX_PAUSING: Duration = Duration::from_millis(100);
-
-/// The pauses of a recording, and the requests to it.
-#[derive(Debug)]
-pub(super) struct Pausing {
-    /// `None` if there is no room for the socket.
-    control: Option<Control>,
-    /// The start of the present pause.
-    since_ns: Option<i64>,
-    /// A request to resume waits until everything from before the pause is composed.
-    resume: Option<Answer>,
-    /// Earlier pauses.
-    times: Vec<(i64, i64)>,
-    pub(super) is_reset: bool,
-}
-
-impl Pausing {
-    pub(super) fn new() -> Self {
-        let control = Control::listen().ok();
-        Self { control, since_ns: None, resume: None, times: Vec::new(), is_reset: false }
-    }
-
-    /// Returns all pauses; the present one lasts until `now_ns`.
-    pub(super) fn times(&self, now_ns: i64) -> Vec<(i64, i64)> {
-        let present = self.since_ns.map(|since_ns| (since_ns, now_ns.max(since_ns)));
-        self.times.iter().copied().chain(present).collect()
-    }
-}
 
 impl Session<'_> {
     /// Does what other processes ask for.
