@@ -59,14 +59,16 @@ impl Witness {
         if self.questions.write_all(&[self.asked, signal as u8]).is_err() {
             return false;
         }
-        // The answer to an earlier question may come late.
-        while answer[0] != self.asked {
+        loop {
             let is_there = poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&LIMIT)) == Ok(1);
             if !is_there || self.answers.read_exact(&mut answer).is_err() {
                 return false;
             }
+            // The answer to an earlier question may come late.
+            if answer[0] == self.asked {
+                return answer[1] != 0;
+            }
         }
-        answer[1] != 0
     }
 }
 
@@ -142,6 +144,12 @@ mod tests {
         assert!(witness.has_got(libc::SIGUSR1));
         assert!(!witness.has_got(libc::SIGUSR1));
         assert!(!witness.has_got(libc::SIGTERM));
+        // Also when the number of the questions has come round.
+        for _ in 0..300 {
+            // SAFETY: as above.
+            unsafe { libc::kill(witness.pid, libc::SIGUSR2) };
+            assert!(witness.has_got(libc::SIGUSR2));
+        }
     }
 
     #[test]
