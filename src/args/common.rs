@@ -61,8 +61,8 @@ pub(crate) struct Table {
 /// The subject of a row, a timeline or a histogram.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Keys {
-    /// Group by this key: lock, site (acquisition site), stack, class (kind and name), kind, purpose (of waits), task, task,lock (each
-    /// lock of each thread), process, comm, cgroup or host [default: lock; in hist, one group for all].
+    /// Group by this key: lock, site (acquisition site), stack, class (kind and name), kind, purpose (of waits), task, process, comm,
+    /// cgroup or host; or by several: task,lock is each lock of each thread [default: lock; in hist, one group for all].
     #[arg(long, value_name = "KEY", value_parser = key::<By>)]
     pub(crate) by: Option<By>,
     /// With --by stack, group by N functions of the stack, from the acquisition site outwards.

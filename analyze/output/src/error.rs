@@ -59,6 +59,9 @@ pub enum AnalyzeError {
         "invalid condition '{text}': use a column, <, <=, =, !=, >= or >, and a value, as in 'wait_total > 5ms'"
     )]
     BadHaving { text: String },
+    /// A list of keys is too long, or has one twice.
+    #[error("invalid keys '{text}': use at most {most}, each once")]
+    BadKeys { text: String, most: usize },
     /// The value of a condition on rows does not fit its column.
     #[error("invalid value '{word}' of {column}: use {expected}")]
     BadHavingValue { word: String, column: String, expected: &'static str },

@@ -22,7 +22,7 @@ use intervals::{
 use output::AnalyzeError;
 use tables::{
     blame::{By, Charged, label},
-    key::RowKey,
+    key::Single,
 };
 
 /// The holders and the waits for them.
@@ -97,7 +97,7 @@ impl Bar {
 }
 
 /// A site of holders: the party that is charged, and the site or the class of the lock.
-type Site = (Charged, RowKey);
+type Site = (Charged, Single);
 
 /// Adds up the causes of waits.
 struct Holders<'a> {
@@ -123,12 +123,12 @@ impl Sink for Holders<'_> {
     fn push(&mut self, item: Item<'_>) {
         let Item::Caused(caused) = item else { return };
         let names = self.names;
-        let class = RowKey::Class(names.class_number(caused.lock));
+        let class = Single::Class(names.class_number(caused.lock));
         let known = Meanwhile::Held(caused.state.unwrap_or_default());
         let (charged, row, meanwhile) = match caused.payer {
             Payer::Hold(hold) => {
                 let point = names.point_number(caused.lock, hold.stack);
-                (Charged::Hold, RowKey::Site(point, names.class_number(caused.lock)), known)
+                (Charged::Hold, Single::Site(point, names.class_number(caused.lock)), known)
             }
             Payer::Owner(_) => (Charged::Owner, class, known),
             Payer::Handoff => (Charged::Handoff, class, Meanwhile::Handoff),

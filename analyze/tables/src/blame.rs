@@ -21,7 +21,7 @@ use crate::{
     Table, TableOptions,
     frame::{Lines, Sums, failed, merged},
     gather::{self, Finish, Gather},
-    key::RowKey,
+    key::{RowKey, Single},
     rank::{self, OrderBy, Rows, order_by},
     row_ids::{NONE, RowIds},
     table::rows_and_trust,
@@ -235,7 +235,7 @@ impl<'a> Gather for Gathered<'a, BlameSums> {
             for (key, sums) in sums {
                 self.totals.add(key.charged, sums.wait_caused_ns);
                 let parties = parties(self.options.by, key, &self.inputs[at].names);
-                let [holder, waiter] = parties.map(|party| self.id(at, party));
+                let [holder, waiter] = parties.map(|party| self.id(at, party.map(RowKey::from)));
                 let [held, waited] = [key.holder, key.waiter].map(|id| id.map_or(NONE, |id| id.0.into()));
                 let kernel = key.kernel.into();
                 let charged = key.charged as i64;
@@ -276,11 +276,13 @@ impl Gathered<'_, CauseSums> {
             }
             let CauseKey { charged, state, detail, lock_class, kernel, stack, depth, holder, to } = key;
             let holder = match charged {
-                Some(Charged::Hold) => Some(RowKey::Site(names.points_number(kernel, stack), lock_class)),
+                Some(Charged::Hold) => {
+                    Some(Single::Site(names.points_number(kernel, stack), lock_class).into())
+                }
                 None | Some(Charged::Cycle) => holder,
-                Some(_) => Some(RowKey::Class(lock_class)),
+                Some(_) => Some(Single::Class(lock_class).into()),
             };
-            let [holder, on] = [holder, on_key(detail, names)].map(|key| self.id(at, key));
+            let [holder, on] = [holder, on_key(detail, names).map(RowKey::from)].map(|key| self.id(at, key));
             let charged = charged.map_or(NONE, |charged| charged as i64);
             let state = state.map_or(NONE, |state| state as i64);
             let (depth, to) = (depth.map_or(NONE, i64::from), to.map_or(NONE, |lock| lock.0.into()));

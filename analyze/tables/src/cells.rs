@@ -40,6 +40,7 @@ impl<V: Default, K: Copy + Eq + Hash> Cells<V, K> {
             // The first place of a lock is for intervals without a stack.
             Ids::LockAndStack => (locks, stacks.saturating_add(1)),
             Ids::TaskAndLock => (tasks, locks),
+            Ids::All => (usize::MAX, usize::MAX),
         };
         let is_small = matches!(ids, Ids::Lock | Ids::Task)
             || rows.checked_mul(columns).is_some_and(|places| places <= MOST_PLACES);
@@ -60,6 +61,7 @@ impl<V: Default, K: Copy + Eq + Hash> Cells<V, K> {
                 (lock, subject.stack.map_or(0, |stack| stack.0.cast_unsigned() as usize + 1))
             }
             Ids::TaskAndLock => (task, lock),
+            Ids::All => return None,
         };
         (row < self.rows && column < self.columns).then(|| row * self.columns + column)
     }
@@ -140,7 +142,7 @@ mod tests {
         fn every_key_has_one_value_whatever_its_ids(
             intervals in prop::collection::vec((id(), id(), prop::option::of(id())), 0..60),
             sizes in prop::array::uniform3(prop_oneof![0..8_usize, Just(usize::MAX)]),
-            ids in select(vec![Ids::None, Ids::Lock, Ids::LockAndStack, Ids::Task, Ids::TaskAndLock]),
+            ids in select(vec![Ids::None, Ids::Lock, Ids::LockAndStack, Ids::Task, Ids::TaskAndLock, Ids::All]),
         ) {
             // A table of one row has a place for each id of the trace, of which there are fewer.
             let sizes = sizes.map(|size| if matches!(ids, Ids::Lock | Ids::Task) { size.min(8) } else { size });
@@ -151,6 +153,7 @@ mod tests {
                 Ids::Task => (subject.task.0 / 2, 0),
                 Ids::LockAndStack => (subject.lock.0, subject.stack.map_or(i32::MIN, |stack| stack.0 / 2)),
                 Ids::TaskAndLock => (subject.task.0, subject.lock.0),
+                Ids::All => (subject.task.0 ^ subject.lock.0, subject.stack.map_or(-1, |stack| stack.0)),
             };
             let mut cells = Cells::<u32, (i32, i32)>::of_size(ids, sizes);
             let (mut counts, mut order) = (HashMap::new(), Vec::new());

@@ -17,7 +17,7 @@ use trace_format::{LockId, Trace};
 use crate::{
     Table,
     frame::{Lines, failed, known, sums},
-    key::{By, Key, RowKey},
+    key::{By, Key, Single},
     key_columns,
     rank::{self, Rows, count, duration, order_by},
     row_ids::NamedRow,
@@ -153,7 +153,7 @@ pub fn critical(traces: &[Trace], options: &CriticalOptions) -> Result<CriticalP
         let label = input.names.lock_label(lock);
         let span = options.spans.as_ref().and_then(|spans| spans.names().get(group as usize).cloned());
         NamedRow {
-            key: CriticalKey { lock: Key::of(RowKey::Lock(lock), &input.names), span },
+            key: CriticalKey { lock: Key::of(Single::Lock(lock), &input.names), span },
             name: if several { format!("{}: {label}", input.label) } else { label },
             trace: several.then(|| input.label.clone()),
         }

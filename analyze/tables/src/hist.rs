@@ -282,7 +282,7 @@ pub fn columns(by: Option<By>, several: bool) -> Vec<Column<BucketRow>> {
         Of::duration("from", |row| row.key.bucket.from_ns, "The shortest time of the bucket.").not_sortable(),
         Of::duration("to", |row| row.key.bucket.to_ns, "The longest time of the bucket.").not_sortable(),
         Of::count("count", |row| row.key.bucket.count, "The number of times in it."),
-        Of::name(by.map_or("all", By::as_str), |row| row.name.as_str().into()),
+        Of::name(by.map_or_else(|| "all".to_owned(), |by| by.to_string()), |row| row.name.as_str().into()),
     ];
     if let Some(by) = by {
         columns.extend(key_columns(by, "", |row: &BucketRow| row.key.key.as_ref()));

@@ -1,14 +1,16 @@
-//! The keys of rows: an interval of lock 3 leads with `--by site` to [`RowKey::Site`] in the ids of its trace, and that to a [`Key`] with the columns
+//! The keys of rows: an interval of lock 3 leads with `--by site` to [`Single::Site`] in the ids of its trace, and that to a [`Key`] with the columns
 //! `file`, `line` and so on.
 
 use output::{Cell, Column, Kind};
 
 mod dimension;
 mod part;
+mod row;
 
-pub use dimension::{By, Ids, RowKey, Subject, stack_label, syscall_label};
+pub use dimension::{By, Ids};
 pub(crate) use part::folded;
 pub use part::{Key, Part};
+pub use row::{RowKey, Single, Subject, stack_label, syscall_label};
 
 /// Returns the columns of a key, their names with this prefix. A column that a row's key does not have is empty there.
 pub fn key_columns<R>(
@@ -16,14 +18,14 @@ pub fn key_columns<R>(
     prefix: &str,
     key: impl for<'r> Fn(&'r R) -> Option<&'r Key> + Clone + 'static,
 ) -> impl Iterator<Item = Column<R>> {
-    by.columns().iter().map(move |part| {
+    by.columns().into_iter().map(move |part| {
         let key = key.clone();
         let column = Column::text(
             format!("{prefix}{part}"),
             move |row| key(row).map_or(Cell::Null, |key| key.get(part).cell()),
             "",
         );
-        let is_number = matches!(*part, "lock_id" | "pid" | "tid" | "task_id" | "line");
+        let is_number = matches!(part, "lock_id" | "pid" | "tid" | "task_id" | "line");
         let column = if is_number { column.kind(Kind::Count) } else { column };
         column.identity()
     })

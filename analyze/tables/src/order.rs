@@ -15,7 +15,7 @@ use trace_format::{EventRow as _, LockRow, Mode, Stack, StackId, Trace};
 
 use crate::{
     Table,
-    key::{self, Key, RowKey, folded},
+    key::{self, Key, Single, folded},
     key_columns, table, trace_column,
 };
 use intervals::{
@@ -257,8 +257,8 @@ impl Naming<'_> {
     fn taking(&self, Acquisition { node, mode, site }: Acquisition, stack: Option<StackId>) -> Taking {
         let (names, lock) = (&self.input.names, node.lock());
         let key = match self.by {
-            By::Lock => RowKey::Lock(lock),
-            By::Class => RowKey::Class(names.class_number(lock)),
+            By::Lock => Single::Lock(lock),
+            By::Class => Single::Class(names.class_number(lock)),
         };
         let frames = stack.and_then(|stack| self.stacks.get(&stack)).map_or(&[][..], |stack| &stack.frames);
         Taking {

@@ -11,7 +11,7 @@ use intervals::{
     input::selection::Selection,
     items::{Columns, Item, Needs, Sink},
 };
-use tables::key::RowKey;
+use tables::key::Single;
 
 /// The most nodes of a layer. With more, the last one is for all others.
 pub const MAX_NODES: usize = 12;
@@ -65,7 +65,7 @@ pub struct Link {
 /// The end of a link, before it has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum End {
-    Row(RowKey),
+    Row(Single),
     Handoff,
     Unknown,
 }
@@ -93,7 +93,7 @@ impl<'a> Pairs<'a> {
     }
 
     fn site(&self, lock: LockId, stack: Option<StackId>) -> End {
-        End::Row(RowKey::Site(self.names.point_number(lock, stack), self.names.class_number(lock)))
+        End::Row(Single::Site(self.names.point_number(lock, stack), self.names.class_number(lock)))
     }
 }
 
@@ -108,7 +108,7 @@ impl Sink for Pairs<'_> {
         if !self.selection.selects_wait(wait) {
             return;
         }
-        let task = |task| End::Row(RowKey::Task(task));
+        let task = |task| End::Row(Single::Task(task));
         let waiter = [task(wait.task), self.site(wait.lock, wait.stack)];
         for (payee, ns) in parts {
             let holder = match payee {

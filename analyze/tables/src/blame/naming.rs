@@ -8,7 +8,7 @@ use super::{
     shares::BlameKey,
 };
 use crate::{
-    key::{RowKey, stack_label},
+    key::{RowKey, Single, stack_label},
     row_ids::{NONE, NamedRow, RowIds},
 };
 use intervals::{
@@ -55,13 +55,13 @@ pub(super) fn named(by: By, ids: &RowIds, inputs: &[Input<'_>], key: [i64; KEYS.
 }
 
 /// Returns the keys of the holder and the waiter of a share in their trace.
-pub fn parties(by: By, key: BlameKey, names: &Names) -> [Option<RowKey>; 2] {
-    let site = |stack| RowKey::Site(names.points_number(key.kernel, stack), key.class);
+pub fn parties(by: By, key: BlameKey, names: &Names) -> [Option<Single>; 2] {
+    let site = |stack| Single::Site(names.points_number(key.kernel, stack), key.class);
     let holder = match by {
-        By::Task => key.task.map(RowKey::Task),
-        By::Host => Some(RowKey::Host),
+        By::Task => key.task.map(Single::Task),
+        By::Host => Some(Single::Host),
         _ if matches!(key.charged, Charged::Hold | Charged::Waker) => Some(site(key.holder)),
-        _ => key.class.map(|class| RowKey::Class(Some(class))),
+        _ => key.class.map(|class| Single::Class(Some(class))),
     };
     [holder, (by == By::Pair).then(|| site(key.waiter))]
 }
@@ -100,24 +100,24 @@ pub fn label(charged: Charged, by: By, holder: Option<&str>, waiter: Option<&str
 }
 
 /// Returns the key of the circumstances of a state.
-pub(super) fn on_key(detail: Detail, names: &Names) -> Option<RowKey> {
+pub(super) fn on_key(detail: Detail, names: &Names) -> Option<Single> {
     // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
     let user = LockId(NONE as i32);
     match detail {
         Detail::None => None,
         Detail::Lock(lock, stack) => {
-            Some(RowKey::Site(names.point_number(lock, stack), names.class_number(lock)))
+            Some(Single::Site(names.point_number(lock, stack), names.class_number(lock)))
         }
-        Detail::Asleep(None, stack) => Some(RowKey::Stack(names.chain_number(user, stack), None)),
-        Detail::Asleep(Some(call), stack) => Some(RowKey::Syscall(call, names.chain_number(user, stack))),
+        Detail::Asleep(None, stack) => Some(Single::Stack(names.chain_number(user, stack), None)),
+        Detail::Asleep(Some(call), stack) => Some(Single::Syscall(call, names.chain_number(user, stack))),
     }
 }
 
 /// Returns the name of the circumstances of a state; safe to print.
 fn on_name(row: RowKey, names: &Names) -> String {
-    match row {
-        RowKey::Stack(chain, _) => stack_label(names.chain_of_number(chain)),
-        row => row.label(names),
+    match row.single() {
+        Some(Single::Stack(chain, _)) => stack_label(names.chain_of_number(chain)),
+        _ => row.label(names),
     }
 }
 

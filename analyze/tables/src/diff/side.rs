@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cells::Cells,
-    key::{By, Ids, RowKey, Subject},
+    key::{By, Ids, RowKey, Single, Subject},
 };
 use intervals::{
     input::names::{Names, Point},
@@ -74,7 +74,8 @@ impl Side {
         };
         let trust = Input::read_all(&inputs, (readers(), options.allow_loss), sink, |_, sums| {
             for (key, sums) in sums.keys.into_values() {
-                keys.entry(label(by, key.lock(), key, &input.names)).or_default().merge(sums);
+                let lock = if let Some(Single::Lock(lock)) = key.single() { Some(lock) } else { None };
+                keys.entry(label(by, lock, key, &input.names)).or_default().merge(sums);
             }
             sums.trust
         })?;
@@ -147,10 +148,10 @@ pub fn label(by: Align, lock: Option<LockId>, key: RowKey, names: &Names) -> Str
 
 /// Returns the name of an acquisition site and class of locks.
 fn site(row: RowKey, names: &Names) -> String {
-    if let RowKey::Site(point, class) = row
+    if let Some(Single::Site(point, class)) = row.single()
         && let Some(place) = lasting(names.point_of_number(point))
     {
-        return format!("{place} ({})", RowKey::Class(class).label(names));
+        return format!("{place} ({})", Single::Class(class).label(names));
     }
     row.label(names)
 }
@@ -180,7 +181,7 @@ impl RecordingSums<'_> {
         self.keys.of(subject, |subject| match by {
             // A lock without a name and a site of initialisation goes by its site of acquisition.
             Align::Lock | Align::Init if goes_by_itself(by, subject.lock, names) => {
-                RowKey::Lock(subject.lock)
+                Single::Lock(subject.lock).into()
             }
             Align::Lock | Align::Init | Align::Site => RowKey::of(subject, By::Site, names),
             Align::Stack => RowKey::of(subject, By::Stack, names),

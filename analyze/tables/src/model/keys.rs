@@ -17,6 +17,7 @@ pub(super) fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) ->
     let who = &TASKS[task.0 as usize];
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let class = [kind.to_string(), String::new()];
+    let id = stack;
     // No stack has a user frame, so the site of a user lock is unknown.
     let stack = stack.filter(|_| kind.is_kernel()).map(|stack| stack.0);
     let key: Vec<String> = match by {
@@ -55,6 +56,17 @@ pub(super) fn key(by: By, lock: LockId, task: TaskId, stack: Option<StackId>) ->
         By::Host => vec!["here".to_owned()],
         // No stack of the model has a function with a purpose.
         By::Purpose => vec![if kind == LockKind::CondVar { "condvar" } else { "lock" }.to_owned()],
+        list => {
+            let functions = key(By::Stack, lock, task, id).swap_remove(0);
+            match list.to_string().as_str() {
+                "task,lock,stack" => [key(By::TaskLock, lock, task, id), vec![functions]].concat(),
+                "process,kind,stack" => {
+                    let [kind, name] = class;
+                    [key(By::Process, lock, task, id), vec![kind, functions, name]].concat()
+                }
+                other => unreachable!("the model does not know {other}"),
+            }
+        }
     };
     key
 }

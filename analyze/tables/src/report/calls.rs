@@ -11,7 +11,7 @@ use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 use super::{HoldSums, Row, reading::Found};
 use crate::{
     frame::{Lines, failed, known, share, sums},
-    key::{By, RowKey},
+    key::{By, Ids, RowKey},
     rank::{count, duration, measure},
 };
 use intervals::{
@@ -59,8 +59,8 @@ pub(super) fn columns() -> Vec<Column<Row>> {
 }
 
 /// Whether the rows of this key are of tasks.
-pub(super) const fn has_columns(by: By) -> bool {
-    matches!(by, By::Task | By::Process | By::Comm | By::Cgroup | By::Host)
+pub(super) fn has_columns(by: By) -> bool {
+    matches!(by.ids(), Ids::Task | Ids::None)
 }
 
 /// Reads every trace again, with idle waits, and returns the columns by row. New rows are those of tasks that got no lock.

@@ -83,8 +83,8 @@ pub(super) fn join(
 }
 
 /// Whether the rows of this key hold whole locks.
-const fn has_columns(by: By) -> bool {
-    matches!(by, By::Lock | By::Class | By::Kind | By::Host)
+fn has_columns(by: By) -> bool {
+    matches!(by.ids(), Ids::Lock | Ids::None)
 }
 
 /// Returns Jain's index of these times in millionths: 1,000,000 if all are equal, a millionth of that by their number if one has all.

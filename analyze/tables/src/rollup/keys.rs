@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     diff::{self, Align},
-    key::{By, Key, RowKey, Subject},
+    key::{By, Key, RowKey, Single, Subject},
     key_columns,
 };
 use intervals::input::names::Names;
@@ -30,7 +30,7 @@ impl Aligns {
         let (mut numbers, mut distinct) = (HashMap::new(), Vec::new());
         let by_lock = names.locks().iter().map(|lock| {
             diff::goes_by_itself(Align::Lock, lock.id, names).then(|| {
-                let name = diff::label(Align::Lock, Some(lock.id), RowKey::Lock(lock.id), names);
+                let name = diff::label(Align::Lock, Some(lock.id), Single::Lock(lock.id).into(), names);
                 *numbers.entry(name).or_insert_with_key(|name: &String| {
                     distinct.push(name.clone());
                     // Ids of a trace are 31 bits wide.

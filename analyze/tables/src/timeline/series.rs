@@ -231,7 +231,7 @@ pub fn columns(by: By, several: bool) -> Vec<Column<PeriodRow>> {
         Of::duration("hold", |row| row.cell.hold_ns, "Time that tasks held the lock.").sum(),
         Of::count("waits", |row| row.cell.waits, "Waits that started.").sum(),
         Of::count("holds", |row| row.cell.holds, "Holds that started.").sum(),
-        Of::name(by.as_str(), |row| row.name.as_str().into()),
+        Of::name(by.to_string(), |row| row.name.as_str().into()),
     ];
     columns.extend(key_columns(by, "", |row: &PeriodRow| row.key.as_ref()));
     columns.extend(trace_column(several, |row: &PeriodRow| row.trace.as_deref()));
