@@ -66,6 +66,11 @@ fn lane_bars(svg: &mut String, (chart, index): (&Chart, usize), layout: &Layout,
         bars.write(svg, &palette.wait(*blocker));
     }
     hold.write(svg, &hex(palette.lane(index).unwrap_or(layout.theme.ink)));
+    let mut off_cpu = Bars::default();
+    for &(from_ns, to_ns) in &lane.off_cpu {
+        layout.push_span(&mut off_cpu, from_ns, to_ns, top + height / 4, height - 2 * (height / 4));
+    }
+    off_cpu.write(svg, &hex(layout.theme.lane));
     let mut woken = Bars::default();
     for span in &lane.wait.spans {
         if let Some(at_ns) = span.woken_ns {

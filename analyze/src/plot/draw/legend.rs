@@ -32,6 +32,8 @@ enum Mark {
     Bar(String),
     /// Short bars of this paint.
     Share(String),
+    /// A bar of this paint with a hole.
+    Hollow(String),
     Woken,
     GaveUp,
     GoesOn,
@@ -93,6 +95,13 @@ impl Captions {
                     Mark::Bar(of) => {
                         bars.push(f64::from(x), f64::from(x + MARK), y - 5, 10);
                         paint.clone_from(of);
+                    }
+                    Mark::Hollow(of) => {
+                        bars.push(f64::from(x), f64::from(x + MARK), y - 5, 10);
+                        bars.write(&mut svg, of);
+                        bars = Bars::default();
+                        bars.push(f64::from(x + 4), f64::from(x + MARK - 4), y - 2, 4);
+                        paint = hex(layout.theme.lane);
                     }
                     Mark::Woken => woken_bars(&mut bars, f64::from(x), f64::from(x + MARK), y - 5, 10),
                     Mark::GaveUp => write_crosses(&mut svg, &cross(x + MARK / 2, y, 4), layout.theme),
@@ -188,6 +197,11 @@ fn legend(chart: &Chart, palette: &Palette, width: i32) -> Legend {
     let of_no_thread = if chart.holds_recorded { "waits, and no thread holds the lock" } else { "waits" };
     let entries = [
         (Mark::Bar(solid.clone()), "holds the lock (colour: who)", chart.totals.holds > 0),
+        (
+            Mark::Hollow(solid.clone()),
+            "holds it and is off-CPU",
+            chart.lanes.iter().any(|lane| !lane.off_cpu.is_empty()),
+        ),
         (
             wait(first.map_or(Blocker::Unknown, Blocker::Lane)),
             "waits (colour: for whom)",

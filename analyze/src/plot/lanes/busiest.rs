@@ -1,4 +1,5 @@
-//! The busiest window of a lock: the one with the most waiting among those with few enough intervals to be drawn one by one.
+//! The busiest window of a lock: the one with the most waiting, or without waits the most holding, among those with few enough intervals
+//! to be drawn one by one.
 
 use super::grid::Grid;
 use crate::charges::add;
@@ -7,11 +8,12 @@ use intervals::items::{Item, Sink};
 /// Slices of the trace between which a window can begin.
 const SLICES: usize = 1 << 15;
 
-/// The waiting and the number of intervals of each slice of time.
+/// The waiting, the holding and the number of intervals of each slice of time.
 #[derive(Debug)]
 pub(super) struct Activity {
     grid: Grid,
     wait_ns: Vec<i64>,
+    held_ns: Vec<i64>,
     /// Holds and waits that begin in the slice.
     begun: Vec<u64>,
 }
@@ -19,18 +21,21 @@ pub(super) struct Activity {
 impl Activity {
     pub(super) fn new(from_ns: i64, to_ns: i64) -> Self {
         let grid = Grid::new(from_ns, to_ns, SLICES);
-        Self { grid, wait_ns: vec![0; grid.columns()], begun: vec![0; grid.columns()] }
+        let [wait_ns, held_ns] = [(); 2].map(|()| vec![0; grid.columns()]);
+        Self { grid, wait_ns, held_ns, begun: vec![0; grid.columns()] }
     }
 
     /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have no more.
     ///
-    /// Windows are halved until the one with the most waiting is small enough. Without waits, that with the most intervals counts.
+    /// Windows are halved until the one with the most waiting is small enough. Without waits, the most holding counts,
+    /// so that a long hold is seen; without holds, the most intervals.
     pub(super) fn busiest(&self, most: u64) -> Option<(i64, i64)> {
         if self.begun.iter().sum::<u64>() <= most {
             return None;
         }
         let begun: Vec<i64> = self.begun.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect();
-        let weights = if self.wait_ns.iter().any(|ns| *ns > 0) { &self.wait_ns } else { &begun };
+        let times = [&self.wait_ns, &self.held_ns];
+        let weights = times.into_iter().find(|times| times.iter().any(|ns| *ns > 0)).unwrap_or(&begun);
         let run = busiest_run(weights, &self.begun, most)?;
         let (from_ns, to_ns) = (self.grid.begin_of(run.first), self.grid.begin_of(run.first + run.length));
         if run.count <= most {
@@ -43,15 +48,14 @@ impl Activity {
 
 impl Sink for Activity {
     fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Hold(hold) => self.begun[self.grid.column_of(hold.start_ns)] += 1,
-            Item::Wait(wait) => {
-                self.begun[self.grid.column_of(wait.start_ns)] += 1;
-                let Some((from_ns, to_ns)) = self.grid.clip(wait.start_ns, wait.end_ns) else { return };
-                self.grid.spread(from_ns, to_ns, |slice, ns| add(&mut self.wait_ns[slice], ns));
-            }
-            _ => {}
-        }
+        let (start_ns, end_ns, times) = match item {
+            Item::Hold(hold) => (hold.start_ns, hold.end_ns, &mut self.held_ns),
+            Item::Wait(wait) => (wait.start_ns, wait.end_ns, &mut self.wait_ns),
+            _ => return,
+        };
+        self.begun[self.grid.column_of(start_ns)] += 1;
+        let Some((from_ns, to_ns)) = self.grid.clip(start_ns, end_ns) else { return };
+        self.grid.spread(from_ns, to_ns, |slice, ns| add(&mut times[slice], ns));
     }
 }
 

@@ -72,6 +72,8 @@ pub struct Lane {
     pub totals: Totals,
     /// The times during which the lock was held.
     pub hold: Track,
+    /// The parts of its wide holds in which its thread was off-CPU, as far as they are as wide as a column.
+    pub off_cpu: Vec<(i64, i64)>,
     /// The times of waiting.
     pub wait: Track,
     /// By column: the number of waits that were given up.

@@ -4,11 +4,12 @@
 //! columns. Neither keeps intervals that are narrower than a column, unless a small window is chosen out of a large trace: then its
 //! intervals are kept, so that the trace is not read a third time.
 
-use trace_format::{LockId, Trace};
+use rustc_hash::FxHashMap;
+use trace_format::{EventKind, EventRow as _, LockId, TaskId, Trace};
 
 use super::{
     busiest::Activity,
-    chart::{Chart, LockContext},
+    chart::{Chart, LaneSubject, LockContext},
     fill::Fill,
     grid::{Grid, MAX_COLUMNS},
     overall::Counting,
@@ -18,6 +19,7 @@ use super::{
 use intervals::{
     input::Input,
     input::filter::{Filter, LockSelector},
+    items::Columns,
 };
 use output::AnalyzeError;
 
@@ -42,10 +44,37 @@ pub fn of_lock(trace: &Trace, query: &Query) -> Result<Chart, AnalyzeError> {
     let filter = Filter { lock: Some(LockSelector::Id(query.lock)), ..Filter::default() };
     let input = Input::open(trace, 0, &filter)?;
     let mut chart = compute(&context(&input, query.lock)?, query, &input)?;
+    if input.has_holder_states()? {
+        add_off_cpu(&mut chart, &input)?;
+    }
     if chart.totals.open_waits > 0 {
         chart.deadlocks = input.deadlocks()?;
     }
     Ok(chart)
+}
+
+/// Adds the times in which the threads were off-CPU in holds that the chart shows.
+fn add_off_cpu(chart: &mut Chart, input: &Input<'_>) -> Result<(), AnalyzeError> {
+    let Chart { lanes, grid, .. } = chart;
+    let lane_of: FxHashMap<TaskId, usize> = lanes
+        .iter()
+        .enumerate()
+        .filter_map(
+            |(at, lane)| if let LaneSubject::Thread(row) = &lane.subject { Some((row.id, at)) } else { None },
+        )
+        .collect();
+    input.rows(Columns::Causes, |row| {
+        let lane = row.task().filter(|_| row.kind() == EventKind::OffCpu).and_then(|task| lane_of.get(&task));
+        let Some(lane) = lane.map(|lane| &mut lanes[*lane]) else { return };
+        let (end_ns, off_ns) = (row.ts_ns(), row.wait_ns().unwrap_or(0));
+        let start_ns = end_ns.saturating_sub(off_ns);
+        let holds = &lane.hold.spans;
+        let first = holds.partition_point(|hold| hold.to_ns <= start_ns);
+        let parts = holds[first..].iter().take_while(|hold| hold.from_ns < end_ns);
+        let parts = parts.map(|hold| (hold.from_ns.max(start_ns), hold.to_ns.min(end_ns)));
+        lane.off_cpu.extend(parts.filter(|(from_ns, to_ns)| grid.is_wide(*from_ns, *to_ns)));
+    })?;
+    Ok(())
 }
 
 /// Returns the lock of a chart and the names for it.

@@ -44,6 +44,7 @@ impl<'a> Fill<'a> {
             subject,
             totals: Totals::default(),
             hold: Track::new(&grid),
+            off_cpu: Vec::new(),
             wait: Track::new(&grid),
             abandoned: vec![0; grid.columns()],
         };

@@ -77,6 +77,36 @@ fn a_chart_shows_only_the_selected_lock() {
 }
 
 #[test]
+fn a_lane_has_the_times_in_which_its_thread_was_off_cpu_in_a_hold() {
+    let mut parts = Parts::parse(
+        "1_000_000 A acquire m a.c:10
+         3_000_000 A offcpu wait=1_500_000 blocked=0 state=runnable
+         3_500_000 A offcpu wait=10 blocked=0 state=runnable
+         4_000_000 B offcpu wait=2_000_000 blocked=2_000_000 state=interruptible
+         5_000_000 A release m
+         6_000_000 A offcpu wait=800_000 blocked=800_000 state=interruptible
+         6_100_000 A acquire m a.c:10
+         6_200_000 A release m",
+    );
+    let lock = parts.lock_id("m");
+    let chart =
+        of_lock(&parts.write().trace, &Query { lock, window: Some((0, i64::MAX)), columns: 1_000 }).unwrap();
+    let shown: Vec<i64> = chart.lanes[0].off_cpu.iter().map(|(from_ns, to_ns)| to_ns - from_ns).collect();
+    assert_eq!((chart.lanes.len(), shown), (1, vec![1_500_000]), "{:?}", chart.lanes);
+}
+
+#[test]
+fn without_waits_the_busiest_window_has_the_longest_hold() {
+    let mut history = History::default();
+    for at in 0..1_000 {
+        history = history.hold(0, at * 1_000, at * 1_000 + 100);
+    }
+    let chart = history.hold(0, 3_000_000, 3_400_000).chart(400);
+    let longest = chart.lanes[0].hold.spans.iter().map(|span| span.to_ns - span.from_ns).max();
+    assert!(chart.busiest && longest == Some(400_000), "{longest:?} of {:?}", chart.grid);
+}
+
+#[test]
 fn an_unknown_lock_is_an_error_that_names_it() {
     let test = Parts::parse("1 A acquire m").write();
     let query = Query { lock: LockId(7), window: None, columns: 10 };
