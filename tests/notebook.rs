@@ -43,11 +43,15 @@ fn keyed(rows: &[Value], by: &[&str], columns: &[&str]) -> Rows {
         .collect()
 }
 
-/// Returns the rows of one of klock's tables. The notebook knows no attempts that got no lock.
+/// Returns the rows of one of klock's tables that have acquisitions.
 fn of_klock(trace: &Path, arguments: &[&str]) -> Vec<Value> {
+    rows_of_klock(trace, &[arguments, &["--having", "count > 0"]].concat())
+}
+
+fn rows_of_klock(trace: &Path, arguments: &[&str]) -> Vec<Value> {
     // The notebook does not tell idle futexes by their stacks.
-    let acquired = ["--purpose", "lock,exit,park,scheduler", "--having", "count > 0", "--format", "json"];
-    let ended = run(klock().arg("analyze").args(arguments).args(acquired).arg(trace));
+    let purposes = ["--purpose", "lock,exit,park,scheduler", "--format", "json"];
+    let ended = run(klock().arg("analyze").args(arguments).args(purposes).arg(trace));
     assert!(ended.status.success(), "{}", ended.stderr);
     let mut report: Value = serde_json::from_str(&ended.stdout).unwrap();
     serde_json::from_value(report["rows"].take()).unwrap()
@@ -68,6 +72,7 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
         .arg(root().join("docs/notebook.ipynb"))
         .arg(directory.path())
         .args([
+            "attempts",
             "of_locks",
             "most_threads",
             "worst_average",
@@ -86,6 +91,11 @@ fn the_notebook_runs_and_its_numbers_are_those_of_klock_analyze() {
     let by_lock = of_klock(&trace, &["report", "-F", "threads,count,wait_total,wait_max,wait_avg"]);
     assert_eq!(by_lock.len(), 9);
     assert_eq!(keyed(&tables["of_locks"], &["lock_id"], columns), keyed(&by_lock, &["lock_id"], columns));
+
+    let by_task_and_lock = rows_of_klock(&trace, &["report", "--by", "task,lock", "-F", "attempts"]);
+    let key = &["task_id", "lock_id"][..];
+    assert_eq!(keyed(&tables["attempts"], key, &["attempts"]), keyed(&by_task_and_lock, key, &["attempts"]));
+    assert!(by_task_and_lock.iter().any(|row| row["attempts"] != row["count"]), "all attempts succeed");
 
     // The order is the same as far as it is determined.
     let values = |rows: &[Value], name: &str| rows.iter().map(|row| row[name].clone()).collect::<Vec<_>>();
