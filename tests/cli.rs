@@ -14,6 +14,8 @@ mod critical;
 mod exports;
 #[path = "cli/guide.rs"]
 mod guide;
+#[path = "cli/older_tools.rs"]
+mod older_tools;
 #[path = "cli/order.rs"]
 mod order;
 #[path = "cli/outputs.rs"]
