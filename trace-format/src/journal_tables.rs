@@ -21,8 +21,8 @@ use crate::{
 
 /// Maximum number of ids without a stack. Events may refer to stacks that were lost.
 const MAX_MISSING: usize = 1 << 20;
-/// Maximum number of stacks without names that are kept. The recorder lets fewer wait for their names.
-const MAX_BARE: usize = 1 << 17;
+/// Maximum number of stacks without names that are kept, 35 MB. The recorder lets about half as many wait for their names.
+const MAX_BARE: usize = 1 << 16;
 
 /// The side tables.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl SideTables {
         };
         let mut rows = StackRows::default();
         rows.add_journal((path, journal), *checkpoints, take)?;
-        rows.add_bare(bare_stacks);
+        rows.add_bare(bare_stacks, take)?;
         rows.finish(*highest, take)?;
         Ok(rows.without_modules)
     }
@@ -104,13 +104,26 @@ pub(crate) struct StackRows {
 }
 
 impl StackRows {
-    /// Adds stacks without names, whose ids are those of rows to come.
-    pub(crate) fn add_bare(&mut self, stacks: &[BareStack]) {
+    /// Adds stacks without names, whose ids are those of rows to come. The first ones stay without if there are too many.
+    pub(crate) fn add_bare(
+        &mut self,
+        stacks: &[BareStack],
+        take: &mut TakeStack<'_>,
+    ) -> Result<(), FormatError> {
         for stack in stacks {
-            if stack.id.0 >= self.next && self.bare.len() < MAX_BARE {
-                self.bare.entry(stack.id.0).or_insert_with(|| stack.clone());
+            if stack.id.0 < self.next {
+                continue;
+            }
+            self.bare.entry(stack.id.0).or_insert_with(|| stack.clone());
+            if self.bare.len() > MAX_BARE {
+                self.take_first_bare(take)?;
             }
         }
+        Ok(())
+    }
+
+    fn take_first_bare(&mut self, take: &mut TakeStack<'_>) -> Result<(), FormatError> {
+        self.bare.pop_first().map_or(Ok(()), |(_, bare)| self.add(bare.to_stack(), take))
     }
 
     /// Adds a stack. One whose id is not behind those before it is left out.
@@ -137,7 +150,7 @@ impl StackRows {
                 lists.clear();
             }
             lists.extend(rows.lists);
-            self.add_bare(&rows.bare_stacks);
+            self.add_bare(&rows.bare_stacks, take)?;
             for (id, numbers) in rows.stacks {
                 let known = numbers.iter().filter_map(|number| lists.get(*number as usize));
                 let frames = known.flat_map(|list: &Arc<[Frame]>| list.iter().cloned()).collect();
@@ -149,13 +162,11 @@ impl StackRows {
 
     /// Adds the rows behind the last stack, up to that with the highest id.
     pub(crate) fn finish(&mut self, highest: StackId, take: &mut TakeStack<'_>) -> Result<(), FormatError> {
-        let ids: Vec<i32> = self.bare.keys().copied().chain([highest.0]).collect();
-        for id in ids {
-            if let Some(behind) = id.checked_add(1).filter(|_| self.may_be_missing(id)) {
-                self.fill(behind, take)?;
-            }
+        while !self.bare.is_empty() {
+            self.take_first_bare(take)?;
         }
-        Ok(())
+        let behind = highest.0.checked_add(1).filter(|_| self.may_be_missing(highest.0));
+        behind.map_or(Ok(()), |behind| self.fill(behind, take))
     }
 
     /// Adds the rows before an id.
@@ -206,6 +217,24 @@ mod tests {
         rest.iter().try_for_each(|stack| rows.add(stack.to_stack(), take)).unwrap();
         rows.finish(StackId(-1), take).unwrap();
         all
+    }
+
+    #[test]
+    fn stacks_without_names_are_rows_before_there_are_too_many() {
+        let (mut rows, mut taken) = (StackRows::default(), 0);
+        let bare = |id| BareStack { id: StackId(id), kernel: vec![], user: vec![9], certain: 1 };
+        let mut take = |stack: Stack| {
+            assert_eq!((stack.id.0, stack.frames.len()), (taken, 1));
+            taken += 1;
+            Ok(())
+        };
+        for first in (0..4).map(|part| part * MAX_BARE as i32 / 2) {
+            let stacks: Vec<_> = (first..first + MAX_BARE as i32 / 2).map(bare).collect();
+            rows.add_bare(&stacks, &mut take).unwrap();
+            assert!(rows.bare.len() <= MAX_BARE);
+        }
+        rows.finish(StackId(-1), &mut take).unwrap();
+        assert_eq!(taken, 2 * MAX_BARE as i32);
     }
 
     #[test]

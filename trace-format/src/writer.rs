@@ -34,7 +34,7 @@ use crate::{
     },
     run_info::{RunInfo, Version},
     side_tables::SideRows,
-    tables::{LockRow, Stack, TaskRow},
+    tables::{LockRow, SharedStack, Stack, TaskRow},
 };
 
 pub(crate) mod continued;
@@ -97,11 +97,11 @@ impl StackTable {
         Ok(Self { rows: StackRows::default(), table: SideTable::restart(file)? })
     }
 
-    /// Adds the stacks of a checkpoint.
+    /// Adds the stacks of a checkpoint, or those after the last one.
     fn add(&mut self, side: &SideRows) -> Result<(), FormatError> {
         let Self { rows, table } = self;
-        rows.add_bare(&side.bare_stacks);
         let take = &mut |stack| table.add(stack);
+        rows.add_bare(&side.bare_stacks, take)?;
         side.stacks.iter().try_for_each(|stack| rows.add(stack.to_stack(), take))
     }
 
@@ -112,15 +112,9 @@ impl StackTable {
         Ok(self)
     }
 
-    fn finish(
-        mut self,
-        trace_id: &str,
-        mut rest: impl Iterator<Item = Stack>,
-    ) -> Result<(u64, u32), FormatError> {
+    fn finish(mut self, trace_id: &str) -> Result<(u64, u32), FormatError> {
         let Self { rows, table } = &mut self;
-        let take = &mut |stack| table.add(stack);
-        rest.try_for_each(|stack| rows.add(stack, take))?;
-        rows.finish(StackId(-1), take)?;
+        rows.finish(StackId(-1), &mut |stack| table.add(stack))?;
         self.table.finish(trace_id)
     }
 }
@@ -247,17 +241,14 @@ impl TraceWriter {
         locks: &[LockRow],
         tasks: &[TaskRow],
     ) -> Result<TraceSize, FormatError> {
-        self.finish_with(info, stacks.iter().cloned(), locks, tasks)
+        let frames = |stack: &Stack| vec![Arc::from(&*stack.frames)];
+        let shared = |stack: &Stack| SharedStack { id: stack.id, frames: frames(stack) };
+        let (stacks, locks, tasks) = (stacks.iter().map(shared).collect(), locks.to_vec(), tasks.to_vec());
+        self.finish_with(info, &SideRows { stacks, locks, tasks, ..SideRows::default() })
     }
 
-    /// Finishes the trace as [`finish`](Self::finish) does, with stacks that are made one after the other.
-    pub fn finish_with(
-        mut self,
-        info: &RunInfo,
-        stacks: impl Iterator<Item = Stack> + Clone,
-        locks: &[LockRow],
-        tasks: &[TaskRow],
-    ) -> Result<TraceSize, FormatError> {
+    /// Finishes the trace as [`finish`](Self::finish) does, with all locks and tasks, and the stacks that no checkpoint has.
+    pub fn finish_with(mut self, info: &RunInfo, side: &SideRows) -> Result<TraceSize, FormatError> {
         let mut ended = match self.failure.take() {
             Some(error) => Err(error),
             None => self.end_row_group(),
@@ -268,7 +259,7 @@ impl TraceWriter {
             events: self.rows,
             lived_ns: self
                 .times
-                .zip(last_exit(tasks))
+                .zip(last_exit(&side.tasks))
                 .map(|(times, exit_ns)| (times.0, times.1.max(exit_ns))),
             ..info.clone()
         };
@@ -282,13 +273,14 @@ impl TraceWriter {
         }
         let write_side = |files: &RegularFiles, table| -> Result<(u64, SideDigests), FormatError> {
             let id = &info.trace_id;
-            let table = match table {
+            let mut table = match table {
                 Some(table) => table,
                 None => StackTable::start(&files.stacks)?.add_journal(&journal)?,
             };
-            let (stack_bytes, stacks) = table.finish(id, stacks.clone())?;
-            let (lock_bytes, locks) = write_table(&files.locks, id, locks)?;
-            let (task_bytes, tasks) = write_table(&files.tasks, id, tasks)?;
+            table.add(side)?;
+            let (stack_bytes, stacks) = table.finish(id)?;
+            let (lock_bytes, locks) = write_table(&files.locks, id, &side.locks)?;
+            let (task_bytes, tasks) = write_table(&files.tasks, id, &side.tasks)?;
             Ok((stack_bytes + lock_bytes + task_bytes, SideDigests { stacks, locks, tasks }))
         };
         // What is on the disk stays there with the journal, for `klock recover`.

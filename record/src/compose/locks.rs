@@ -197,9 +197,8 @@ impl Locks {
         }
     }
 
-    /// Returns the rows, by id, with what was found about them.
-    pub(crate) fn into_rows(mut self, found: impl IntoIterator<Item = FoundLock>) -> Vec<LockRow> {
-        found.into_iter().for_each(|found| self.describe(found));
+    /// Returns the rows, by id.
+    pub(crate) fn into_rows(self) -> Vec<LockRow> {
         self.rows
     }
 
@@ -266,7 +265,8 @@ mod tests {
             shared: shared.map(str::to_owned),
         };
         locks.describe(found(Some("cgroup_mutex"), None));
-        let rows = locks.into_rows([found(None, Some("00:01:7+0x40"))]);
+        locks.describe(found(None, Some("00:01:7+0x40")));
+        let rows = locks.into_rows();
         assert_eq!(
             (rows[0].name.as_deref(), rows[0].shared.as_deref()),
             (Some("cgroup_mutex"), Some("00:01:7+0x40"))

@@ -119,6 +119,11 @@ pub(crate) struct Stacks {
     /// Frames that were announced before their event, by CPU, number, user and peer.
     #[serde(skip)]
     announced: FxHashMap<(u32, u32, bool, bool), Announced>,
+    /// The time of the last look for those that are too old.
+    #[serde(skip)]
+    announced_ns: u64,
+    /// Number of stacks whose inline frames had no room.
+    pub(crate) not_announced: u64,
     /// Stacks that were unwound before their event.
     #[serde(skip)]
     unwound: Waiting,
@@ -150,7 +155,7 @@ struct Announced {
     frames: Box<[u64]>,
 }
 
-/// If there are more inline frames than this, those whose event never came, because its ring was full, are dropped.
+/// Maximum number of inline frames that wait for their event, 30 MB with 60 addresses each. The event of some never comes, because its ring was full.
 const MAX_ANNOUNCED: usize = 1 << 16;
 /// Number of stacks that are remembered, of each sort: as many as a table of 2^17 places holds. They take up to 20 MB.
 const MAX_STACKS: usize = 7 << 14;
@@ -162,7 +167,15 @@ impl Stacks {
     pub(crate) fn announce(&mut self, record: &WireStack) {
         if self.announced.len() >= MAX_ANNOUNCED {
             let newest = record.ts_ns;
-            self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
+            // A look at all of them takes as long as a thousand records, and most of them are still waited for.
+            if newest.saturating_sub(self.announced_ns) >= MAX_AGE_NS / 10 {
+                self.announced_ns = newest;
+                self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
+            }
+            if self.announced.len() >= MAX_ANNOUNCED {
+                self.not_announced += 1;
+                return;
+            }
         }
         let count = usize::from(record.count).min(record.frames.len());
         let announced = Announced { ts_ns: record.ts_ns, frames: record.frames[..count].into() };

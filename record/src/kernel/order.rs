@@ -35,14 +35,14 @@ impl Record {
 
 /// Maximum number of drained records that wait to be composed, some 30 MB. With more of them, draining waits, and none waits for its stack.
 pub(crate) const MAX_WAITING: usize = 1 << 18;
-/// Number of records for which a run that was taken keeps its memory: more than come in a round of most recordings.
-const MAX_KEPT: usize = 1 << 13;
-/// Number of runs that keep it.
-const MAX_IDLE: usize = 64;
+/// Maximum number of records of a run: as many as come in a round of most recordings.
+const MAX_RUN: usize = 1 << 12;
+/// Number of runs that keep their memory when they were taken.
+const MAX_IDLE: usize = 16;
 
 /// Merges records by time. Records of equal time stay in the order in which they were pushed.
 ///
-/// Records are pushed in runs that are in the order of time, one for each ring and drain, so they stay where they are until they are taken.
+/// Records are pushed in runs that are in the order of time, a few for each ring and drain, so they stay where they are until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Orderer {
     runs: Vec<Run>,
@@ -80,6 +80,7 @@ impl Orderer {
         }
         self.count += 1;
         if let Some(run) = self.open.map(|open| &mut self.runs[open])
+            && run.records.len() < MAX_RUN
             && run.records.last().is_none_or(|last| last.ts_ns() <= ts_ns)
         {
             run.records.push(record);
@@ -91,17 +92,16 @@ impl Orderer {
 
     /// Starts a run whose first record has this time. Returns its index.
     fn start_run(&mut self, ts_ns: u64) -> usize {
-        let is_free = |run: &Run| run.next == run.records.len();
-        while self.runs.len() > MAX_IDLE && self.runs.last().is_some_and(is_free) {
-            self.runs.pop();
-        }
-        let index = self.runs.iter().position(is_free).unwrap_or(self.runs.len());
-        if index == self.runs.len() {
+        let runs = self.runs.iter_mut().enumerate();
+        let mut free = runs.filter(|(_, run)| run.next == run.records.len());
+        let first = free.next().map(|(index, _)| index);
+        free.skip(MAX_IDLE).for_each(|(_, run)| *run = Run::default());
+        let index = first.unwrap_or(self.runs.len());
+        if first.is_none() {
             self.runs.push(Run::default());
         }
         let run = &mut self.runs[index];
         run.records.clear();
-        run.records.shrink_to(MAX_KEPT);
         (run.number, run.next) = (self.started, 0);
         self.heads.push(Reverse((ts_ns, run.number, index)));
         self.started += 1;
@@ -186,6 +186,17 @@ mod tests {
         orderer.push(at(70, 1));
         assert_eq!(orderer.late, 1);
         assert_eq!(emitted(&mut orderer, 100), [40, 70]);
+    }
+
+    #[test]
+    fn runs_are_short_and_those_that_were_taken_give_their_memory_back() {
+        let mut orderer = Orderer::default();
+        let count = (2 * MAX_IDLE * MAX_RUN) as u64;
+        (0..count).for_each(|ts| orderer.push(at(ts, 0)));
+        assert!(orderer.runs.iter().all(|run| run.records.capacity() <= MAX_RUN));
+        assert!(emitted(&mut orderer, u64::MAX).into_iter().eq(0..count));
+        orderer.push(at(count, 0));
+        assert_eq!(orderer.runs.iter().filter(|run| run.records.capacity() > 0).count(), 1 + MAX_IDLE);
     }
 
     #[test]

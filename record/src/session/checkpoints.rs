@@ -12,14 +12,17 @@ use trace_format::{BareStack, LockId, SharedStack, SideRows, StackId};
 
 use crate::{
     compose::{locks::Locks, tasks::Tasks},
-    names::symbols::{RawFrames, Resolved, Symbols},
+    names::{
+        kernel_addresses::KernelAddresses,
+        symbols::{RawFrames, Resolved, Symbols},
+    },
 };
 
 /// Minimum time between two checkpoints. If klock is killed, less than a second is lost, including a round and a write.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The time between two checkpoints is at least the length of the recording divided by this number: each has a row group, whose description
-/// takes 10 kB. A recording of a day has 11,000 of them.
-const SHARE: u32 = 2000;
+/// takes 14 kB. A recording of an hour has 3,000 of them, one of a day 6,200.
+const SHARE: u32 = 1000;
 /// Time until the first checkpoint, which is shorter so that short recordings have one, too.
 const FIRST: Duration = Duration::from_millis(50);
 /// Time between two requests for new results of the symbols thread.
@@ -45,10 +48,11 @@ pub(super) struct Checkpoints {
     locks: usize,
     /// Number of events at the last checkpoint.
     events: u64,
+    addresses: KernelAddresses,
 }
 
 impl Checkpoints {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, addresses: KernelAddresses) -> Self {
         Self {
             started: now,
             due: now + FIRST,
@@ -61,6 +65,7 @@ impl Checkpoints {
             named: BTreeSet::new(),
             locks: 0,
             events: 0,
+            addresses,
         }
     }
 
@@ -74,23 +79,18 @@ impl Checkpoints {
         self.due = self.due.min(now);
     }
 
-    /// Adds a new stack without names, which is useful even if klock is killed before it finds them.
+    /// Adds a new stack without names. It stays so if klock is killed before it finds them, or if too many others wait for names.
     pub(super) fn see(&mut self, id: StackId, raw: &RawFrames) {
-        self.bare_stacks.insert(id, raw.without_names(id));
+        let mut stack = raw.without_names(id);
+        self.addresses.replace(&mut stack.kernel);
+        self.bare_stacks.insert(id, stack);
     }
 
     /// Collects names that were found, without waiting for them.
     pub(super) fn collect(&mut self, symbols: &Symbols, locks: &mut Locks, now: Instant) {
         match self.answer.as_ref().map(Receiver::try_recv) {
             Some(Ok(found)) => {
-                for stack in &found.stacks {
-                    self.bare_stacks.remove(&stack.id);
-                }
-                self.stacks.extend(found.stacks);
-                for found in found.locks {
-                    self.named.insert(found.lock);
-                    locks.describe(found);
-                }
+                self.add(found, locks);
                 self.answer = None;
             }
             Some(Err(TryRecvError::Empty)) => return,
@@ -107,14 +107,28 @@ impl Checkpoints {
         }
     }
 
-    /// Returns what was found and is in no checkpoint. Waits for a pending answer.
-    pub(super) fn into_found(self, locks: &mut Locks) -> Vec<SharedStack> {
-        let mut stacks = self.stacks;
-        if let Some(found) = self.answer.and_then(|answer| answer.recv().ok()) {
-            stacks.extend(found.stacks);
-            found.locks.into_iter().for_each(|found| locks.describe(found));
+    /// Returns all locks and tasks, and the stacks that no checkpoint has. `last` is what was found at last. Waits for a pending answer.
+    pub(super) fn into_rest(mut self, last: Resolved, mut locks: Locks, tasks: Tasks) -> SideRows {
+        let pending = self.answer.take().and_then(|answer| answer.recv().ok()).unwrap_or_default();
+        for found in [pending, last] {
+            self.add(found, &mut locks);
         }
-        stacks
+        let Self { stacks, bare_stacks, addresses, .. } = self;
+        let mut locks = locks.into_rows();
+        addresses.replace_locks(&mut locks);
+        let bare_stacks = bare_stacks.into_values().collect();
+        SideRows { stacks, bare_stacks, locks, tasks: tasks.into_rows() }
+    }
+
+    fn add(&mut self, found: Resolved, locks: &mut Locks) {
+        for stack in &found.stacks {
+            self.bare_stacks.remove(&stack.id);
+        }
+        self.stacks.extend(found.stacks);
+        for found in found.locks {
+            self.named.insert(found.lock);
+            locks.describe(found);
+        }
     }
 
     /// Returns the rows of a checkpoint, if one is due and anything changed. `events` is the number of events so far.
@@ -140,7 +154,8 @@ impl Checkpoints {
         let Self { locks: written, named, .. } = self;
         let renamed =
             named.iter().take_while(|id| (id.0 as usize) < *written).map(|id| &locks.rows()[id.0 as usize]);
-        let locks_now: Vec<_> = renamed.chain(&locks.rows()[*written..]).cloned().collect();
+        let mut locks_now: Vec<_> = renamed.chain(&locks.rows()[*written..]).cloned().collect();
+        self.addresses.replace_locks(&mut locks_now);
         named.clear();
         *written = locks.rows().len();
         let bare_stacks = std::mem::take(&mut self.bare_stacks).into_values().collect();
@@ -160,7 +175,7 @@ mod tests {
     #[test]
     fn a_checkpoint_has_new_and_changed_rows_only() {
         let start = Instant::now();
-        let mut checkpoints = Checkpoints::new(start);
+        let mut checkpoints = Checkpoints::new(start, KernelAddresses::Kept);
         let mut locks = Locks::default();
         let first = locks.id(Space::Kernel, 0x40, LockKind::Mutex, 1);
         let known = [7, 8].map(|tid| Known { tgid: 7, tid, ..Known::default() });
@@ -191,7 +206,7 @@ mod tests {
     #[test]
     fn checkpoints_of_a_long_recording_are_further_apart() {
         let start = Instant::now();
-        let mut checkpoints = Checkpoints::new(start);
+        let mut checkpoints = Checkpoints::new(start, KernelAddresses::Kept);
         let day = Duration::from_secs(24 * 60 * 60);
         checkpoints.due(1, &Locks::default(), &mut Tasks::new([], Box::new(|_, _| None)), start + day);
         assert_eq!(checkpoints.until_due(start + day), day / SHARE);

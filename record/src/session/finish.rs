@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use trace_format::{SharedStack, SideRows};
+use trace_format::SideRows;
 
 use super::{STEPS, Session, kernel::KernelSide, start::MAPPINGS_TIMEOUT};
 use crate::{
@@ -67,7 +67,7 @@ impl Session<'_> {
         if self.options.locks.is_some() && !self.has_unseen_locks {
             self.warnings.extend(self.kernel.as_ref().and_then(KernelSide::unprobed_locks));
         }
-        let Self { pipeline, symbols, preload, kernel_addresses, checkpoints, .. } = self;
+        let Self { pipeline, symbols, preload, checkpoints, .. } = self;
         let (mut warnings, has_unseen_locks) = (self.warnings, self.has_unseen_locks);
         let unrecorded = preload.as_ref().and_then(Preload::unrecorded);
         let unrecorded_programs = preload.as_ref().map_or(0, Preload::unrecorded_programs);
@@ -81,25 +81,21 @@ impl Session<'_> {
             warnings.push("the search for symbols failed: frames have addresses only".to_owned());
             Resolved::default()
         });
-        warnings.extend(resolved.warning);
+        warnings.extend(resolved.warning.take());
         if resolved.unnamed > 0 {
             warnings.push(format!(
                 "{} stacks and locks have addresses only: they came faster than names are found",
                 resolved.unnamed
             ));
         }
-        let Composer { mut locks, mut tasks, .. } = pipeline.composer;
+        let Composer { locks, mut tasks, .. } = pipeline.composer;
         exits.into_iter().for_each(|(pid, ns)| tasks.exit_process(pid, ns as i64));
-        let mut stacks = checkpoints.into_found(&mut locks);
-        stacks.append(&mut resolved.stacks);
-        let (mut locks, tasks) = (locks.into_rows(std::mem::take(&mut resolved.locks)), tasks.into_rows());
-        kernel_addresses.replace_locks(&mut locks);
+        let side = checkpoints.into_rest(resolved, locks, tasks);
         if let Some(mut observer) = observer {
-            let (stacks, locks) = (stacks.clone(), locks.clone());
-            observer.end(info.clone(), SideRows { stacks, locks, ..SideRows::default() });
+            observer.end(info.clone(), SideRows { tasks: Vec::new(), ..side.clone() });
         }
         report(RecordPhase::Closing);
-        let written = writer.finish_with(&info, stacks.iter().map(SharedStack::to_stack), &locks, &tasks)?;
+        let written = writer.finish_with(&info, &side)?;
         Ok(Summary {
             events: written.events,
             lost: info.loss.events(),

@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use trace_format::{
     run_info::{Loss, Source},
     wire::{WireTask, code, flag, stack},
 };
 
 use crate::{
-    compose::Composer,
+    compose::{Composer, remembered::Remembered},
     error::RecordError,
     kernel::{
         counters::{self, ProgramStats},
@@ -65,7 +65,7 @@ pub(super) struct KernelSide {
     /// The command, until it has executed its program.
     launching: Option<Launching>,
     /// Stacks that were read from the stack map, where they stay the same.
-    pub(super) map_stacks: FxHashMap<i32, Arc<[u64]>>,
+    pub(super) map_stacks: MapStacks,
     /// Number of processes with uprobes.
     probed: usize,
     probed_locks: LockSources,
@@ -109,7 +109,7 @@ impl KernelSide {
             map_records: None,
             unwinder: None,
             launching: None,
-            map_stacks: FxHashMap::default(),
+            map_stacks: MapStacks::default(),
             probed: 0,
             probed_locks: LockSources::NONE,
         })
@@ -369,8 +369,14 @@ fn add_maps(maps: MapsOfProcess, symbols: &Symbols, unwinder: &mut Option<Unwind
     symbols.add_maps(text);
 }
 
-/// Returns the frames of a stack in the stack map, which is read only once for each.
-fn map_stack(id: i32, known: &mut FxHashMap<i32, Arc<[u64]>>, loaded: &LoadedPrograms) -> Arc<[u64]> {
-    let read = || loaded.frames(id).unwrap_or_default().into();
-    Arc::clone(known.entry(id).or_insert_with(read))
+/// The frames of stacks in the stack map that were read last. Those of 40 frames take 6 MB.
+type MapStacks = Remembered<i32, Arc<[u64]>, { 1 << 13 }>;
+
+/// Returns the frames of a stack in the stack map, which is read only once for each that is remembered.
+fn map_stack(id: i32, known: &mut MapStacks, loaded: &LoadedPrograms) -> Arc<[u64]> {
+    known.get(&id).unwrap_or_else(|| {
+        let frames: Arc<[u64]> = loaded.frames(id).unwrap_or_default().into();
+        known.insert(id, Arc::clone(&frames));
+        frames
+    })
 }

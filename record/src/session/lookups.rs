@@ -30,7 +30,7 @@ pub(super) fn request(
     for new in composer.stacks.take_new().chunks(AT_ONCE) {
         let is_unread = new.iter().flat_map(|(_, raw)| [&raw.kernel, &raw.user]).any(|half| {
             let Half::Map(id) = half else { return false };
-            kernel.as_ref().is_some_and(|kernel| !kernel.map_stacks.contains_key(id))
+            kernel.as_ref().is_some_and(|kernel| !kernel.map_stacks.contains(id))
         });
         let mut read = || {
             new.iter().map(|(_, raw)| raw_frames(raw, composer, kernel.as_deref_mut(), max_stack)).collect()

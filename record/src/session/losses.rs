@@ -34,6 +34,7 @@ impl Session<'_> {
             switches.add_to(&mut loss);
         }
         loss.late = orderer.late;
+        loss.stacks += composer.stacks.not_announced;
         loss.stacks_not_unwound = composer.stacks.not_unwound;
         loss.unpaired = composer.stats.unpaired;
         let last_ns = composer.stats.last_ns;

@@ -8,7 +8,7 @@ use trace_format::run_info::{Clocks, Host, Loss, RunInfo, Source};
 
 use crate::{
     kernel::order::MAX_WAITING,
-    names::{kernel_addresses::KernelAddresses, symbols::Symbols},
+    names::symbols::Symbols,
     options::{Options, Progress, RecordPhase},
     preload::{self, Preload},
     setup::{launch::Launched, target::ResolvedTarget},
@@ -73,7 +73,6 @@ pub(crate) struct Session<'a> {
     deferral: Deferral,
     backlog: Backlog,
     sleeper_calls: SleeperCalls,
-    kernel_addresses: KernelAddresses,
     /// `None` if there are no rings of the kernel side.
     real_time: Option<RealTime>,
     pausing: Pausing,
@@ -198,15 +197,11 @@ impl<'a> Session<'a> {
         }
         let Pipeline { composer, events, .. } = pipeline;
         checkpoints.collect(symbols, &mut composer.locks, now);
-        let Some(mut side) = checkpoints.due(*events, &composer.locks, &mut composer.tasks, now) else {
+        let Some(side) = checkpoints.due(*events, &composer.locks, &mut composer.tasks, now) else {
             return true;
         };
         let loss = self.loss_so_far().unwrap_or_default();
         let info = RunInfo { complete: false, ..self.run_info(loss, "", clocks_now()) };
-        for stack in &mut side.bare_stacks {
-            self.kernel_addresses.replace(&mut stack.kernel);
-        }
-        self.kernel_addresses.replace_locks(&mut side.locks);
         sink.checkpoint(info, side)
     }
 

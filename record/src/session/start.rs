@@ -129,11 +129,10 @@ impl<'a> Session<'a> {
             progress: ProgressReporter::new(now),
             trace_id: new_trace_id(),
             host: procfs::host_now(),
-            checkpoints: Checkpoints::new(now),
+            checkpoints: Checkpoints::new(now, kernel_addresses),
             deferral: Deferral::new(),
             backlog: Backlog::default(),
             sleeper_calls: SleeperCalls::default(),
-            kernel_addresses,
             real_time,
             pausing: Pausing::new(),
         })

@@ -204,6 +204,17 @@ fn a_stack_whose_frames_are_forgotten_is_counted_and_walked_again() {
     assert_ne!(stacks.id(&of(3, stack::unwound(again.0))), without);
 }
 
+#[test]
+fn inline_frames_that_find_no_room_are_counted_until_older_ones_are_dropped() {
+    let mut stacks = Stacks::default();
+    for seq in 0..MAX_ANNOUNCED as u32 + 3 {
+        stacks.announce(&inline(0, seq, true, &[1]));
+    }
+    assert_eq!((stacks.announced.len(), stacks.not_announced), (MAX_ANNOUNCED, 3));
+    stacks.announce(&WireStack { ts_ns: MAX_AGE_NS, ..inline(1, 0, true, &[2]) });
+    assert_eq!((stacks.announced.len(), stacks.not_announced), (1, 3));
+}
+
 proptest! {
     #[test]
     fn the_value_for_an_unwound_stack_leads_back_to_its_number_and_is_none_of_the_others(number: u32) {

@@ -61,6 +61,8 @@ pub(crate) struct MappingReader {
 
 /// Time between two reports of the look-ups that are left.
 const REPORT: Duration = Duration::from_millis(50);
+/// Maximum number of look-ups that the thread has not read, some 800 bytes each: it reads none while it waits for a file.
+const MAX_UNREAD: usize = 1 << 14;
 /// Maximum size of the mappings of a process that are read while it waits.
 const MAX_MAPPINGS_BYTES: u64 = 1 << 20;
 
@@ -134,19 +136,33 @@ impl Symbols {
 
     /// Requests the names of a stack's frames.
     pub(crate) fn resolve_stack(&self, id: StackId, frames: RawFrames) {
-        self.requested.fetch_add(1, Ordering::Relaxed);
-        self.send(Request::Stack(id, frames));
+        if self.look_up(Request::Stack(id, frames)) {
+            self.requested.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Requests the name of a lock; `since_ns` is the start of its incarnation.
     pub(crate) fn name_lock(&self, new: NewLock, since_ns: i64) {
         let NewLock { id: lock, address, kind, .. } = new;
-        self.send(match new.space {
+        self.look_up(match new.space {
             Space::Kernel => Request::KernelLock { lock, address, kind },
             Space::Process(process, pid) => {
                 Request::Lock { lock, incarnation: Incarnation { process, pid, since_ns }, address }
             }
         });
+    }
+
+    /// Sends a look-up, unless the thread has too many to read. Returns whether it did.
+    fn look_up(&self, request: Request) -> bool {
+        let Shared { unread, unsent, .. } = &*self.shared;
+        let has_room = unread.load(Ordering::Relaxed) < MAX_UNREAD;
+        if has_room {
+            unread.fetch_add(1, Ordering::Relaxed);
+            self.send(request);
+        } else {
+            unsent.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
     }
 
     /// Waits until all requested mappings are read, or until the timeout. The symbols thread may be busy with the kernel's names meanwhile.

@@ -146,6 +146,9 @@ pub(super) struct Shared {
     pub(super) watermark_ns: AtomicI64,
     /// Number of stacks whose functions were looked up.
     pub(super) named: AtomicU64,
+    /// Number of look-ups that were sent and not read, and of those that were not sent.
+    pub(super) unread: AtomicUsize,
+    pub(super) unsent: AtomicU64,
     /// Number of stacks and locks that can be requested as results.
     pub(super) found: AtomicU64,
 }

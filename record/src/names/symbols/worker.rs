@@ -19,7 +19,7 @@ use blazesym::symbolize::{
     source::{Kernel as KernelSource, Source},
 };
 use rustc_hash::FxHashMap;
-use trace_format::{Frame, LockId, LockKind, SharedStack, StackId};
+use trace_format::{Frame, LockId, LockKind, SharedStack};
 
 use super::{
     kernel::{Kernel, ReadingKernel},
@@ -72,8 +72,6 @@ pub(super) struct Worker {
     /// All requests about times up to this one are served.
     watermark_ns: i64,
     frames: Remembered<FrameKey, NamedFrames, MAX_NAMED>,
-    /// The frames of addresses that are not looked up.
-    bare_frames: Remembered<Frame, Arc<[Frame]>, MAX_NAMED>,
     /// The code at addresses that were looked up together, until their stacks are.
     functions: FxHashMap<FrameKey, NamedCode>,
     /// Stacks and locks that were not sent yet, stacks by id: look-ups are done in the order in which they were requested.
@@ -142,7 +140,6 @@ impl Worker {
             round_ns: 0,
             watermark_ns: 0,
             frames: Remembered::default(),
-            bare_frames: Remembered::default(),
             functions: FxHashMap::default(),
             stacks: Vec::new(),
             locks: Vec::new(),
@@ -188,7 +185,8 @@ impl Worker {
         // They end while the rest of the trace is written.
         self.mappings.files.stop_helpers();
         let warning = self.mappings.files.describe_failures();
-        Resolved { stacks: self.stacks, locks: self.locks, unnamed: self.unnamed, warning }
+        let unnamed = self.unnamed + self.shared.unsent.load(Ordering::Relaxed);
+        Resolved { stacks: self.stacks, locks: self.locks, unnamed, warning }
     }
 
     /// Returns a time such that all requests about times up to it are in the inbox.
@@ -202,6 +200,9 @@ impl Worker {
 
     /// Serves a request at once, or queues it. Returns whether it was the last one.
     fn serve(&mut self, request: Request) -> bool {
+        if matches!(request, Request::Stack(..) | Request::Lock { .. } | Request::KernelLock { .. }) {
+            self.shared.unread.fetch_sub(1, Ordering::Relaxed);
+        }
         match request {
             Request::AwaitMappings { pid } => *self.awaited.entry(pid).or_default() += 1,
             Request::AwaitedMappings(unparsed) => {
@@ -267,10 +268,8 @@ impl Worker {
         }
         if are_many || self.stop.is_urgent() {
             self.unnamed += u64::from(are_many);
-            if let Some(Request::Stack(id, frames)) = self.queue.pop_front() {
-                let stack = self.without_names(id, &frames);
-                self.stacks.push(stack);
-            }
+            // The checkpoints have the addresses of a stack.
+            self.queue.pop_front();
             return true;
         }
         if matches!(self.queue.front(), Some(Request::Stack(..))) && self.functions.is_empty() {
@@ -349,20 +348,6 @@ impl Worker {
             frames.push(if is_certain { named.frames } else { named.guesses() });
         }
         frames
-    }
-
-    /// Returns a stack of addresses alone, which shares its frames with others.
-    fn without_names(&mut self, id: StackId, frames: &RawFrames) -> SharedStack {
-        let mut bare = frames.without_names(id);
-        self.kernel_addresses.replace(&mut bare.kernel);
-        let mut shared = |frame: Frame| {
-            self.bare_frames.get(&frame).unwrap_or_else(|| {
-                let list: Arc<[Frame]> = [frame.clone()].into();
-                self.bare_frames.insert(frame, Arc::clone(&list));
-                list
-            })
-        };
-        SharedStack { id, frames: bare.to_stack().frames.into_iter().map(&mut shared).collect() }
     }
 
     fn frame(&mut self, incarnation: Option<Incarnation>, address: u64, returns: bool) -> NamedFrames {
