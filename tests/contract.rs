@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use trace_format::{
     CallKind, Event, EventKind, FORMAT_MAJOR, FormatError, Frame, LockId, LockKind, LockRow, Mode, RunInfo,
     Scope, Stack, StackId, Syscall, TaskId, TaskRow, TaskState, Trace, TraceWriter,
+    event::MAX_TIME_NS,
     output::OutputError,
     paths::TracePaths,
     run_info::{KEY, Version},
@@ -50,18 +51,19 @@ const HOSTILE: &[&str] = &[
 /// Returns an event with extreme and missing values, which depend on `index`.
 fn event_at_extremes(index: usize) -> Event {
     let long = |at: usize| [Some(i64::MIN), Some(i64::MAX), Some(0), Some(-1), None][(index + at) % 5];
+    let time = |at: usize| long(at).map(|ns| ns.clamp(-MAX_TIME_NS, MAX_TIME_NS));
     let int = |at: usize| [Some(i32::MIN), None, Some(i32::MAX), Some(0)][(index + at) % 4];
     Event {
-        ts_ns: long(0).unwrap_or(1),
+        ts_ns: time(0).unwrap_or(1),
         kind: EventKind::ALL[index % EventKind::ALL.len()],
         mode: [None, Some(Mode::Exclusive), Some(Mode::Shared)][index % 3],
         lock: int(0).map(LockId),
         task: int(1).map(TaskId),
         cpu: Some(int(2).unwrap_or(7)),
         stack: int(3).map(StackId),
-        wait_ns: long(1),
-        blocked_ns: long(2),
-        runq_ns: long(3),
+        wait_ns: time(1),
+        blocked_ns: time(2),
+        runq_ns: time(3),
         peer_task: int(1).map(TaskId),
         peer_stack: int(2).map(StackId),
         errno: int(0),

@@ -6,9 +6,11 @@ use std::{
     process::Command,
 };
 
+use tempfile::TempDir;
 use trace_format::{
-    FormatError, LockId, LockKind, LockRow, RunInfo, SideRows, TaskId, TaskRow, Trace, TraceWriter,
+    Event, FormatError, LockId, LockKind, LockRow, RunInfo, SideRows, TaskId, TaskRow, Trace, TraceWriter,
     output::OutputOptions,
+    paths::journal_path,
     recover::{recover, without_backlog},
 };
 
@@ -18,15 +20,15 @@ fn verify(path: &Path) -> Result<(), FormatError> {
     Trace::open(path)?.verify()
 }
 
-#[test]
-fn every_flipped_bit_is_found_and_none_changes_a_row() {
+/// Flips a bit of each `step` of all files, one after the other. Returns their number.
+fn flip_bits(step: usize) -> usize {
     let (_directory, paths) = small_trace();
     let rows = read_all(&paths.events).unwrap();
     verify(&paths.events).unwrap();
     let mut flips = 0_usize;
     for file in paths.all() {
         let whole = fs::read(file).unwrap();
-        for bit in (0..whole.len() * 8).step_by(23) {
+        for bit in (0..whole.len() * 8).step_by(step) {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             fs::write(file, damaged).unwrap();
@@ -38,8 +40,108 @@ fn every_flipped_bit_is_found_and_none_changes_a_row() {
         }
         fs::write(file, whole).unwrap();
     }
-    assert!(flips > 1000, "{flips}");
     verify(&paths.events).unwrap();
+    flips
+}
+
+#[test]
+fn every_flipped_bit_is_found_and_none_changes_a_row() {
+    let flips = flip_bits(23);
+    assert!(flips > 1000, "{flips}");
+}
+
+#[test]
+#[ignore = "full: thousands of damaged files take minutes"]
+fn each_of_ten_thousand_flipped_bits_is_found() {
+    let flips = flip_bits(5);
+    assert!(flips > 10_000, "{flips}");
+    flip_bits_of_the_journal(3);
+}
+
+#[test]
+fn a_trace_that_is_cut_is_refused() {
+    cut(37);
+}
+
+#[test]
+#[ignore = "full: thousands of damaged files take minutes"]
+fn a_trace_that_is_cut_at_any_byte_is_refused() {
+    cut(1);
+    cut_the_journal(1);
+}
+
+/// Cuts the files at a byte of each `step`, one after the other.
+fn cut(step: usize) {
+    let (_directory, paths) = small_trace();
+    for (at, file) in paths.all().into_iter().enumerate() {
+        let whole = fs::read(file).unwrap();
+        for length in (0..whole.len()).step_by(step) {
+            fs::write(file, &whole[..length]).unwrap();
+            assert!(verify(&paths.events).is_err(), "{length} bytes of {}", file.display());
+            assert!(at > 0 || Trace::open(&paths.events).is_err(), "{length} bytes of {}", file.display());
+        }
+        fs::write(file, whole).unwrap();
+    }
+    verify(&paths.events).unwrap();
+}
+
+/// Returns the files of a recorder that was killed after three checkpoints of 100 events, and its events.
+fn killed() -> (TempDir, PathBuf, Vec<Event>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut writer = TraceWriter::create(&path, false).unwrap();
+    let events: Vec<Event> = (0..300).map(|at| Event { ts_ns: at as i64, ..event_at_extremes(at) }).collect();
+    let lock = LockRow::new(LockId(0), LockKind::Mutex);
+    for events in events.chunks(100) {
+        events.iter().for_each(|event| writer.push(event).unwrap());
+        let tasks = vec![TaskRow::new(TaskId(0), 1, 1)];
+        let side = SideRows { locks: vec![lock.clone()], tasks, ..SideRows::default() };
+        let info = RunInfo { trace_id: "ab".into(), ..RunInfo::default() };
+        writer.checkpoint(&info, &side).unwrap();
+    }
+    drop(writer);
+    (directory, path, events)
+}
+
+/// Recovers the trace with each of these journals. The events that are left are the first ones, and a recovery says what it left out.
+fn recover_with(journals: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
+    let (_directory, path, events) = killed();
+    let journal = journal_path(&path);
+    let (unfinished, whole) = (fs::read(&path).unwrap(), fs::read(&journal).unwrap());
+    for (at, bytes) in journals(&whole).into_iter().enumerate() {
+        fs::write(&path, &unfinished).unwrap();
+        fs::write(&journal, &bytes).unwrap();
+        let recovered = recover(&path, &OutputOptions::replacing(true), &mut without_backlog);
+        if let Ok(recovered) = recovered {
+            verify(&path).unwrap();
+            let read = read_all(&path).unwrap();
+            assert_eq!(read, events[..read.len()], "journal {at}");
+            assert!(bytes.len() < whole.len() || recovered.journal_bytes_left > 0, "journal {at}");
+        } else {
+            assert_eq!(fs::read(&path).unwrap(), unfinished, "journal {at}");
+        }
+    }
+}
+
+fn flip_bits_of_the_journal(step: usize) {
+    recover_with(|whole| {
+        let flipped = |bit: usize| {
+            let mut damaged = whole.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            damaged
+        };
+        (0..whole.len() * 8).step_by(step).map(flipped).collect()
+    });
+}
+
+fn cut_the_journal(step: usize) {
+    recover_with(|whole| (0..whole.len()).step_by(step).map(|length| whole[..length].to_vec()).collect());
+}
+
+#[test]
+fn a_damaged_journal_gives_the_events_before_the_damage_and_no_others() {
+    flip_bits_of_the_journal(1009);
+    cut_the_journal(97);
 }
 
 #[test]

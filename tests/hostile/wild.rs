@@ -3,7 +3,7 @@
 
 use trace_format::{
     Event, EventKind, LockId, LockKind, LockRow, Mode, StackId, TaskId, TaskRow, TraceWriter,
-    run_info::Source,
+    event::MAX_TIME_NS, run_info::Source,
 };
 
 use crate::{
@@ -14,6 +14,9 @@ use crate::{
 /// Commands over a trace; each line is one.
 const COMMANDS: &str = "\
     info --json
+    verify
+    events --format csv
+    rollup -o rollups
     report
     report --by process --format json
     blame --by site
@@ -30,7 +33,9 @@ const COMMANDS: &str = "\
     diff trace.parquet trace.parquet
     waits --format csv
     holds --format csv
+    plot -o out.svg --force
     plot --lock #0 -o out.svg --force
+    plot --flame=wait -o out.svg --force
     html -o out.html --force
     export --format perfetto -o out --force
     export --format firefox -o out --force
@@ -94,10 +99,33 @@ fn times_at_both_ends_of_a_clock_are_read() {
 
 #[test]
 fn a_single_wait_of_any_length_is_drawn() {
-    for ns in [1_000_000_000_000_000_000, i64::MAX] {
+    for ns in [1_000_000_000_000_000_000, MAX_TIME_NS] {
         let acquired =
             Event { wait_ns: Some(ns), blocked_ns: Some(ns), ..event(5, EventKind::Acquire, 0, 0) };
         all_commands(&write([acquired, event(9, EventKind::Release, 0, 0)], (1, 1)));
+    }
+}
+
+#[test]
+fn times_of_centuries_are_refused_with_their_row() {
+    let far = [MAX_TIME_NS + 1, i64::MAX, -MAX_TIME_NS - 1, i64::MIN].map(|ns| ns.to_string());
+    for (at, text) in far.iter().enumerate() {
+        let ns: i64 = text.parse().unwrap();
+        let row = event(5, EventKind::Acquire, 0, 0);
+        let row = [
+            Event { ts_ns: ns, ..row },
+            Event { wait_ns: Some(ns), ..row },
+            Event { blocked_ns: Some(ns), ..row },
+            Event { runq_ns: Some(ns), ..row },
+        ][at];
+        let column = ["ts_ns", "wait_ns", "blocked_ns", "runq_ns"][at];
+        let folder = write([event(1, EventKind::Wait, 0, 0), row], (1, 1));
+        // A command refuses what it reads.
+        let commands =
+            [&["events", "-o", "out.csv"][..], &["report"], &["plot", "-o", "out.svg"], &["critical"]];
+        for command in &commands[..if at < 2 { 4 } else { 1 }] {
+            klock(&folder, command).fails(2, &["trace.parquet", "row 1", column, text, "36 years"]);
+        }
     }
 }
 
@@ -128,24 +156,80 @@ fn years_of_work_on_one_processor_are_replayed() {
     all_commands(&write(events, (1, 2)));
 }
 
-#[test]
-fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
-    const LOCKS: i32 = 3_000;
-    let taken = (0..LOCKS).map(|lock| event(lock.into(), EventKind::Acquire, 0, lock));
-    let released = (0..LOCKS).map(|lock| event((LOCKS + lock).into(), EventKind::Release, 0, lock));
-    all_commands(&write(taken.chain(released), (LOCKS, 1)));
+/// Returns the rows of a thread that holds all of its locks at once, and releases them in the order of the acquisitions or in the other one.
+fn many_locks(locks: i32, last_first: bool) -> (Vec<Event>, (i32, i32)) {
+    let taken = (0..locks).map(|lock| event(lock.into(), EventKind::Acquire, 0, lock));
+    let order = move |at| if last_first { locks - 1 - at } else { at };
+    let released = (0..locks).map(|at| event((locks + at).into(), EventKind::Release, 0, order(at)));
+    (taken.chain(released).collect(), (locks, 1))
+}
+
+/// Returns the rows of a lock with this number of readers at once.
+fn many_owners(tasks: i32) -> (Vec<Event>, (i32, i32)) {
+    let shared = |event: Event| Event { mode: Some(Mode::Shared), ..event };
+    let taken = (0..tasks).map(|task| event(task.into(), EventKind::Acquire, task, 0));
+    let released = (0..tasks).map(|task| event((tasks + task).into(), EventKind::Release, task, 0));
+    (taken.chain(released).map(shared).collect(), (1, tasks))
+}
+
+/// Returns the rows of a lock for which all tasks but the first wait at once.
+fn many_waiters(tasks: i32) -> (Vec<Event>, (i32, i32)) {
+    let mut events = vec![event(0, EventKind::Acquire, 0, 0)];
+    events.extend((1..tasks).map(|task| event(task.into(), EventKind::Wait, task, 0)));
+    events.push(event(tasks.into(), EventKind::Release, 0, 0));
+    for task in 1..tasks {
+        let at = i64::from(tasks + 2 * task);
+        events.push(Event { wait_ns: Some(at - i64::from(task)), ..event(at, EventKind::Acquire, task, 0) });
+        events.push(event(at + 1, EventKind::Release, task, 0));
+    }
+    (events, (1, tasks))
+}
+
+/// Returns the rows of tasks that each hold a lock and wait for that of the next one.
+fn long_chain(tasks: i32) -> (Vec<Event>, (i32, i32)) {
+    let at = |step: i32, task: i32, kind, lock| event(i64::from(step * tasks + task), kind, task, lock);
+    let mut events: Vec<Event> = (0..tasks).map(|task| at(0, task, EventKind::Acquire, task)).collect();
+    events.extend((0..tasks - 1).map(|task| at(1, task, EventKind::Wait, task + 1)));
+    for number in 0..tasks {
+        let (task, now) = (tasks - 1 - number, i64::from(2 * tasks + 3 * number));
+        if number > 0 {
+            let acquired = event(now, EventKind::Acquire, task, task + 1);
+            events.push(Event { wait_ns: Some(now - i64::from(tasks + task)), ..acquired });
+            events.push(event(now + 1, EventKind::Release, task, task + 1));
+        }
+        events.push(event(now + 2, EventKind::Release, task, task));
+    }
+    (events, (tasks, tasks))
 }
 
 #[test]
-fn a_lock_with_thousands_of_owners_is_analyzed() {
-    const TASKS: i32 = 4_000;
-    let shared = |event: Event| Event { mode: Some(Mode::Shared), ..event };
-    let taken = (0..TASKS).map(|task| event(task.into(), EventKind::Acquire, task, 0));
-    let released =
-        (0..TASKS).map(|task| event((2 * TASKS - task).into(), EventKind::Release, TASKS - 1 - task, 0));
-    let mut released: Vec<Event> = released.collect();
-    released.sort_by_key(|event| event.ts_ns);
-    all_commands(&write(taken.chain(released).map(shared), (1, TASKS)));
+fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
+    for last_first in [false, true] {
+        let (events, sizes) = many_locks(3_000, last_first);
+        all_commands(&write(events, sizes));
+    }
+}
+
+#[test]
+fn a_lock_with_thousands_of_owners_or_waiters_is_analyzed() {
+    for (events, sizes) in [many_owners(4_000), many_waiters(1_000), long_chain(300)] {
+        all_commands(&write(events, sizes));
+    }
+}
+
+#[test]
+#[ignore = "full: 100,000 locks and tasks take minutes"]
+fn a_hundred_thousand_locks_owners_or_waiters_are_analyzed() {
+    let size = std::env::var("WILD").ok().and_then(|size| size.parse().ok()).unwrap_or(100_000);
+    for (events, sizes) in [
+        many_locks(size, false),
+        many_locks(size, true),
+        many_owners(size),
+        many_waiters(size),
+        long_chain(size),
+    ] {
+        all_commands(&write(events, sizes));
+    }
 }
 
 #[test]

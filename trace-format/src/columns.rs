@@ -139,16 +139,17 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{schema, syscall::tests::any_syscall};
+    use crate::{event::MAX_TIME_NS, schema, syscall::tests::any_syscall};
 
     /// Any event: most fields are null, small, or the same as in other events, as in a recording.
     pub(crate) fn any_event() -> impl Strategy<Value = Event> {
+        let any_time = || -MAX_TIME_NS..=MAX_TIME_NS;
         let long = || {
-            let values = prop_oneof![4 => Just(0_i64), 4 => 0..5_000_i64, 1 => any::<i64>()];
+            let values = prop_oneof![4 => Just(0_i64), 4 => 0..5_000_i64, 1 => any_time()];
             prop::option::of(values)
         };
         let int = || prop::option::of(prop_oneof![8 => 0..40_i32, 2 => 0..100_000_i32, 1 => any::<i32>()]);
-        let times = prop_oneof![20 => 0..1_000_000_i64, 1 => any::<i64>()];
+        let times = prop_oneof![20 => 0..1_000_000_i64, 1 => any_time()];
         let kind = prop::sample::select(EventKind::ALL);
         let words = (
             prop::option::of(prop::sample::select(Mode::ALL)),

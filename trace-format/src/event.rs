@@ -261,6 +261,9 @@ impl Event {
     }
 }
 
+/// Times and lengths of events are at most this far from 0: 36 years. So sums and differences of some of them are numbers of 64 bits.
+pub const MAX_TIME_NS: i64 = 1 << 60;
+
 /// Declares the access to the fields of events.
 macro_rules! event_rows {
     ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {

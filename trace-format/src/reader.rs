@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use arrow_array::Array as _;
+use arrow_array::{Array as _, RecordBatch};
 use parquet::{
     arrow::{ProjectionMask, arrow_reader::ArrowReaderMetadata},
     file::metadata::{ColumnChunkMetaData, ParquetMetaData},
@@ -447,6 +447,41 @@ fn load(path: &Path) -> Result<(TraceFile, ArrowReaderMetadata, Option<Digest>),
     Ok((facts, checks::with_types(path, Arc::new(footer))?, digest))
 }
 
+/// The rows of a Parquet file that is not a trace: sums of a fleet, for example. Texts are views.
+#[derive(Debug)]
+pub struct Rows {
+    reader: BatchReader,
+    metadata: Arc<ParquetMetaData>,
+}
+
+impl Rows {
+    /// Opens a file, which passes the same checks as those of a trace.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not Parquet.
+    pub fn open(path: &Path) -> Result<Self, FormatError> {
+        let (file, metadata, _) = load(path)?;
+        file.check_count("rows", metadata.metadata().file_metadata().num_rows(), 1)?;
+        let reader = BatchReader::open(&file, (&metadata, None), ProjectionMask::all(), (None, BATCH_ROWS))?;
+        Ok(Self { reader, metadata: Arc::clone(metadata.metadata()) })
+    }
+
+    /// Whether there is a column with this name.
+    pub fn has(&self, name: &str) -> bool {
+        let columns = self.metadata.file_metadata().schema_descr().columns();
+        columns.iter().any(|column| column.name() == name)
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<RecordBatch, FormatError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.reader.next(|| "its rows".to_owned())
+    }
+}
+
 /// Calls `read` for each batch of a whole file.
 fn each_batch(
     file: &TraceFile,
@@ -485,7 +520,12 @@ impl Iterator for Batches {
             Err(error) => return Some(Err(error)),
         };
         let source = Source { path: &self.path, row_group, first_row: self.row, batch: &batch };
-        let result = Event::decode(&source).map(|batch| batch.with_lock_ids(&self.shared));
+        let result = Event::decode(&source).and_then(|batch| match batch.invalid_time() {
+            None => Ok(batch.with_lock_ids(&self.shared)),
+            Some((column, row, ns)) => {
+                Err(source.invalid(row, column, format!("{ns} ns is more than 36 years")))
+            }
+        });
         self.row += batch.num_rows() as u64;
         self.read.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         Some(result)

@@ -7,7 +7,7 @@ use arrow_array::Array as _;
 use super::shared::SharedLocks;
 use crate::{
     event::{
-        Batch, CallKind, Event, EventKind, EventRow, LockId, Mode, StackId, TaskId, TaskState,
+        Batch, CallKind, Event, EventKind, EventRow, LockId, MAX_TIME_NS, Mode, StackId, TaskId, TaskState,
         with_events_table,
     },
     field::{Field, Source, TableRow as _},
@@ -23,6 +23,19 @@ impl Batch {
         }
         let lock = self.lock.map(|ids| ids.unary(|id| shared.id(id)));
         Self { lock, ..self }
+    }
+
+    /// Returns the first time or length that is further from 0 than [`MAX_TIME_NS`]: its column, its row and its value.
+    pub(super) fn invalid_time(&self) -> Option<(&'static str, usize, i64)> {
+        let lengths =
+            [("wait_ns", &self.wait_ns), ("blocked_ns", &self.blocked_ns), ("runq_ns", &self.runq_ns)];
+        let lengths = lengths.into_iter().filter_map(|(name, column)| Some((name, column.as_ref()?)));
+        std::iter::once(("ts_ns", &self.ts_ns)).chain(lengths).find_map(|(name, column)| {
+            let mut values = column.values().iter().enumerate();
+            let (row, ns) = values
+                .find(|(row, ns)| ns.unsigned_abs() > MAX_TIME_NS.unsigned_abs() && column.is_valid(*row))?;
+            Some((name, row, *ns))
+        })
     }
 
     /// Replaces the locks of the events by what `of` returns for their rows.

@@ -85,6 +85,15 @@ impl Change {
             Self::Ended(held, behind) => list.insert(list.len().saturating_sub(behind), held),
         }
     }
+
+    /// Returns the lock of which [`undo`](Self::undo) adds or removes a hold, given the list before that.
+    pub(super) fn lock(self, list: &[Held]) -> Option<(LockId, bool)> {
+        match self {
+            Self::None => None,
+            Self::Acquired => list.last().map(|held| (held.lock, false)),
+            Self::Released(held) | Self::Ended(held, _) => Some((held.lock, true)),
+        }
+    }
 }
 
 /// The content of a note.
@@ -309,7 +318,8 @@ impl Notes {
     fn add_checkpoint(&mut self, held: &[Held]) {
         let end = self.log.end();
         if end >= self.next_checkpoint {
-            self.next_checkpoint = end + BETWEEN;
+            // A long list is written as seldom as it is long.
+            self.next_checkpoint = end + BETWEEN.max(size_of_val(held));
             self.checkpoints.push(Checkpoint { end, ns: self.ns, held: held.into() });
         }
     }

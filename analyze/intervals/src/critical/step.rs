@@ -51,6 +51,17 @@ pub trait Path {
     /// A step of the path of the root with this index. The steps of a root come from its end to its start, without holes, and none is empty.
     fn step(&mut self, root: usize, step: &PathStep<'_>);
 
+    /// From here on, which is further back in time, a task on the path holds a lock once more, or once less. A task keeps its holds while the path
+    /// leads through others.
+    fn hold(&mut self, task: TaskId, lock: LockId, is_held: bool) {
+        let _ = (task, lock, is_held);
+    }
+
+    /// The path of a root has come to its start: no hold is reported as over any more.
+    fn end(&mut self, root: usize) {
+        let _ = root;
+    }
+
     /// The path went on at the task that released a lock, maybe without any time in between.
     fn jump(&mut self, root: usize, lock: LockId) {
         let _ = (root, lock);

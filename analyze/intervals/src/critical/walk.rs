@@ -1,5 +1,8 @@
 //! The walk: from the end of a root back to its start, through the notes of the forward pass.
 
+use std::mem;
+
+use rustc_hash::FxHashMap;
 use trace_format::TaskId;
 
 use super::{
@@ -12,7 +15,7 @@ use crate::items::State;
 
 /// Walks the paths of these roots into `path`. The forward pass has seen all rows up to the last of their ends.
 pub(super) fn walk_back<P: Path>(forward: Forward<'_>, roots: &[Root], path: P) -> P {
-    let mut walk = Walk { forward, path, held: Vec::new() };
+    let mut walk = Walk { forward, path, held: Vec::new(), left: FxHashMap::default() };
     for (index, root) in roots.iter().enumerate().filter(|(_, root)| root.from_ns < root.to_ns) {
         walk.root(index, root);
     }
@@ -24,7 +27,12 @@ struct Walk<'a, P> {
     path: P,
     /// The holds of the task at the place that the path has come to.
     held: Vec<Held>,
+    /// The places at which the path left other tasks, with their holds there. A path that comes back comes to an earlier place.
+    left: FxHashMap<TaskIndex, (Cursor, Vec<Held>)>,
 }
+
+/// Number of holds from which a list is changed step by step when the path comes back to its task. A short one is made anew.
+const LONG: usize = 64;
 
 /// The state of a path: everything from `at_ns` to the end of its root is walked.
 #[derive(Clone, Copy, Debug)]
@@ -62,14 +70,32 @@ impl<P: Path> Walk<'_, P> {
         while walker.at_ns > from_ns {
             self.step(&mut walker);
         }
+        self.path.end(index);
+        self.held.clear();
+        self.left.clear();
     }
 
     /// Goes on at a place.
     fn go_to(&mut self, walker: &mut Walker, cursor: Cursor) {
+        if !self.held.is_empty() {
+            self.left.insert(walker.cursor.task, (walker.cursor, mem::take(&mut self.held)));
+        }
         walker.cursor = cursor;
         walker.task = TaskId(self.forward.tasks.id(cursor.task));
+        let (mut at, known) = self.left.remove(&cursor.task).unwrap_or((cursor, Vec::new()));
+        self.held = known;
         let of = &self.forward.tasks[cursor.task];
-        of.notes.held_at(cursor, &of.held, &mut self.held);
+        if self.held.len() >= LONG && at.end >= cursor.end {
+            while at.end > cursor.end
+                && let Some(note) = of.notes.pop(&mut at)
+            {
+                undo(&note, &mut self.held, walker.task, &mut self.path);
+            }
+        } else {
+            self.held.iter().for_each(|held| self.path.hold(walker.task, held.lock, false));
+            of.notes.held_at(cursor, &of.held, &mut self.held);
+            self.held.iter().for_each(|held| self.path.hold(walker.task, held.lock, true));
+        }
         self.go_on(walker);
     }
 
@@ -100,6 +126,9 @@ impl<P: Path> Walk<'_, P> {
             && next_ns.is_none_or(|ns| ns <= start_ns)
         {
             walker.advance(start_ns, ALONE, &mut self.path);
+            if let Some(note) = &next {
+                undo(note, &mut self.held, walker.task, &mut self.path);
+            }
             let creator = self.forward.tasks.number(creator.0, Task::default);
             return self.come_to(walker, creator);
         }
@@ -127,7 +156,7 @@ impl<P: Path> Walk<'_, P> {
             if is_next {
                 return Some(note);
             }
-            note.change.undo(&mut self.held);
+            undo(&note, &mut self.held, walker.task, &mut self.path);
         }
     }
 
@@ -153,7 +182,7 @@ impl<P: Path> Walk<'_, P> {
                 Link::OffCpu { state, left_ns, woken_ns } => {
                     walker.advance(woken_ns.max(left_ns), PathPart::Task { held, state: State::Ready }, path);
                     walker.advance(left_ns, PathPart::Task { held, state }, path);
-                    note.change.undo(held);
+                    undo(note, held, walker.task, path);
                     self.go_on(walker);
                 }
                 Link::To { kind, lock, is_idle, to: Place { cursor, ns } } => {
@@ -167,12 +196,21 @@ impl<P: Path> Walk<'_, P> {
                         LinkKind::Ready => PathPart::Task { held, state: State::Ready },
                     };
                     walker.advance(ns, part, path);
+                    undo(note, held, walker.task, path);
                     self.go_to(walker, cursor);
                 }
             },
-            _ => note.change.undo(held),
+            _ => undo(note, held, walker.task, path),
         }
     }
+}
+
+/// Makes the list of holds of a task before a note from the list after it.
+fn undo(note: &Note, held: &mut Vec<Held>, task: TaskId, path: &mut impl Path) {
+    if let Some((lock, is_held)) = note.change.lock(held) {
+        path.hold(task, lock, is_held);
+    }
+    note.change.undo(held);
 }
 
 impl Walker {

