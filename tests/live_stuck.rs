@@ -12,12 +12,13 @@ mod support;
 use support::{cannot_record, fixture, klock, place::Place, run, skip};
 
 /// Modes, the words of the deadlock, and those of the advice.
-const MODES: [(&str, &[&str], &str); 5] = [
+const MODES: [(&str, &[&str], &str); 6] = [
     ("joined", &["has #", "outer", "is #", "(thread)"], "before joining"),
     ("signal", &["would signal #", "item", "outer"], "before waiting for the condition variable"),
     ("reader", &["is queued for #", "table", "inner_reader"], "do not read-lock it inside"),
     ("ended", &["which ended with #", "outer"], "on every way out of a thread"),
     ("itself", &["has #", "outer"], "signal handler"),
+    ("forked", &["has a copy of #", "outer", "held at the fork"], "pthread_atfork"),
 ];
 
 #[track_caller]

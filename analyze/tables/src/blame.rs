@@ -60,6 +60,7 @@ pub use row::{By, Charged, Parties, Row};
 pub use shares::{BlameKey, BlameSums, Shares};
 pub use totals::write_sum;
 pub use totals::{ChainTotals, Totals};
+pub(crate) use wakers::Passes;
 
 use causes::CauseKey;
 use naming::{add_stacks, named, on_key};

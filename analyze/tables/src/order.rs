@@ -19,7 +19,6 @@ use crate::{
     key_columns, table, trace_column,
 };
 use intervals::{
-    engine::Rules,
     input::filter::Filter,
     input::trust::{About, SelectedCounter, Trust},
     input::{Input, names, readers},
@@ -198,7 +197,7 @@ pub fn order(traces: &[Trace], options: &OrderOptions) -> Result<LockOrder, Anal
 
 /// Returns whether releases of a selected lock were recorded.
 fn has_releases(input: &Input<'_>) -> bool {
-    let rules = Rules::new(input.trace.info(), input.names.locks());
+    let rules = input.rules();
     let is_recorded =
         |lock: &LockRow| input.selection.selects_lock(lock.id.0) && rules.measures_holds(lock.id);
     input.names.locks().iter().any(is_recorded)

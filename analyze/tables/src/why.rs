@@ -52,6 +52,8 @@ use usage::Usage;
 
 /// The number of locks that are judged if no number is given.
 pub const LOCKS: usize = 3;
+/// A lock of the kernel with a smaller part than this, of all waiting for locks of programs, is not judged by default.
+const NOISE: i64 = 1_000;
 /// The functions of a stack in which a holder slept: the innermost ones are often of the C library.
 const FRAMES: usize = 4;
 
@@ -166,6 +168,17 @@ impl<'a> Gathered<'a> {
     /// ask for.
     pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
         let Self { inputs, options, mut used, trusts, mut parts } = self;
+        if options.limit.is_some() && options.filter == Filter::default() {
+            let is_kernel = |used: &UsedLock| inputs[used.input].names.is_kernel(used.lock);
+            let others = used.iter().filter(|used| !is_kernel(used)).map(UsedLock::lost_ns);
+            let shown_ns = others.fold(0, i64::saturating_add);
+            // What the kernel's locks cost beside the program's own is noise.
+            used.retain(|used| {
+                !is_kernel(used)
+                    || used.deadlock.is_some()
+                    || used.lost_ns().saturating_mul(NOISE) >= shown_ns
+            });
+        }
         let lost = |used: &UsedLock| Reverse((used.lost_ns(), used.stalled_ns));
         used.sort_by_key(|used| (used.deadlock.is_none(), lost(used), used.input, used.lock));
         let waited_for = used.iter().filter(|used| used.is_waited_for()).count();
@@ -176,11 +189,12 @@ impl<'a> Gathered<'a> {
             let of_input = || used.iter().enumerate().filter(|(_, used)| used.input == at);
             parts[at].finish(of_input().map(|(_, used)| used.lock));
             has_off_cpu |= input.has_off_cpu()?;
-            let is_covered = input.has_holder_states()?;
+            let (is_covered, covers_all) = (input.has_holder_states()?, input.has_off_cpu()?);
+            let covers = |lock| is_covered && (covers_all || !input.names.is_mutex_of_semaphore(lock));
             let trace = (inputs.len() > 1).then(|| input.label.clone());
             let mut locks: Vec<(usize, JudgedLock)> = of_input()
                 .map(|(rank, used)| {
-                    (rank, used.judge(input, parts[at].of_lock(used.lock), is_covered, trace.clone()))
+                    (rank, used.judge(input, parts[at].of_lock(used.lock), covers(used.lock), trace.clone()))
                 })
                 .collect();
             if predicts {
@@ -236,7 +250,9 @@ fn deadlocked(
     }
     let mut kinds = FxHashMap::default();
     for deadlock in &deadlocks {
-        let locks = deadlock.members.iter().flat_map(|member| [member.has.lock(), member.wants.lock]);
+        let members = deadlock.members.iter();
+        let locks =
+            members.flat_map(|member| [member.has.lock().unwrap_or(member.wants.lock), member.wants.lock]);
         kinds.extend(locks.map(|lock| (lock, deadlock.kind())));
     }
     Ok(kinds)
@@ -260,14 +276,16 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
         next.push(if unrecorded.iter().all(|call| call.starts_with("futex")) {
             "klock record --locks futex,pthread COMMAND, as root, records waits in futex calls"
         } else {
-            "klock does not record locks of files and of System V semaphores: `klock offcpu` shows who slept there"
+            "klock does not record locks of files, System V semaphores and waits through io_uring: `klock offcpu` shows who slept there"
         });
     }
     if ledger.polling_ns > 0 {
         next.push("`klock report -k polled` shows the locks that are polled");
     }
-    if ledger.unknown_ns > 0 && !has_off_cpu {
-        next.push("`klock record --off-cpu COMMAND` records where threads sleep");
+    if ledger.has_naps() {
+        next.push("threads that sleep for a time may try for a lock between: `klock record --off-cpu COMMAND`, as root, shows in which functions");
+    } else if ledger.unknown_ns > 0 && !has_off_cpu {
+        next.push("`klock record --off-cpu COMMAND`, as root, records where threads sleep");
     }
     if next.is_empty() {
         next.push("`perf record` shows where the program runs");
@@ -390,9 +408,13 @@ impl Table for Why {
         if !page.columns.is_empty() {
             return table::write_table(self, columns, page, out);
         }
-        let mut parts: Vec<Part<'_>> = self.locks.iter().map(Part::Lock).collect();
+        let all_are_quiet = self.all_are_quiet();
+        // Where the time went says more than quiet locks of the kernel.
+        let is_noise = |lock: &JudgedLock| all_are_quiet && self.ledger.is_some() && lock.kernel;
+        let shown = self.locks.iter().filter(|lock| !is_noise(lock));
+        let mut parts: Vec<Part<'_>> = shown.map(Part::Lock).collect();
         if let Some(answer) = self.answer() {
-            let at = if self.all_are_quiet() { parts.len() } else { 0 };
+            let at = if all_are_quiet { parts.len() } else { 0 };
             parts.insert(at, Part::Line(answer));
         }
         for (part, number) in parts.into_iter().zip(0..) {

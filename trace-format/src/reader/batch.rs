@@ -38,11 +38,12 @@ impl Batch {
         })
     }
 
-    /// Replaces the locks of the events by what `of` returns for their rows.
+    /// Replaces the kinds and locks of the events by what `of` returns for their rows.
     #[must_use]
-    pub fn with_locks(self, of: impl Fn(&BatchRow<'_>) -> Option<LockId>) -> Self {
-        let ids = (0..self.len()).map(|index| of(&self.row(index)).map(|lock| lock.0)).collect();
-        Self { lock: self.lock.is_some().then_some(ids), ..self }
+    pub fn with_kinds_and_locks(self, of: impl Fn(&BatchRow<'_>) -> (EventKind, Option<LockId>)) -> Self {
+        let (kind, ids) = (0..self.len()).map(|index| of(&self.row(index))).unzip::<_, _, Vec<_>, Vec<_>>();
+        let ids = ids.into_iter().map(|lock| lock.map(|lock| lock.0)).collect();
+        Self { kind, lock: self.lock.is_some().then_some(ids), ..self }
     }
 
     /// Returns the number of events.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use trace_format::{Event, EventKind, EventRow, LockId, LockRow, RunInfo, run_info::Covers};
 
 use super::{counted::CountedWaits, queues::Queues};
@@ -48,12 +49,21 @@ impl<'a, R: Sink> Pass<'a, R> {
         receiver: R,
         counted: CountedWaits<'a>,
     ) -> Self {
-        let is_idle = locks.iter().map(|lock| lock.kind.is_idle()).collect();
+        let is_idle = |lock: &LockRow| lock.kind.is_idle() && !rules.measures_holds(lock.id);
+        let is_idle = locks.iter().map(is_idle).collect();
+        // The recorder takes those who take a semaphore for no holders.
+        let is_uncovered = |lock: &&LockRow| lock.kind.is_idle() && rules.measures_holds(lock.id);
+        let uncovered = locks.iter().filter(is_uncovered).map(|lock| lock.id);
+        let uncovered = if info.covers() == Covers::All {
+            FxHashSet::default()
+        } else {
+            uncovered.collect::<FxHashSet<_>>()
+        };
         let is_covered = info.covers() != Covers::None;
         let rules = Arc::new(rules);
         Self {
             engines: [Engine::new(Arc::clone(&rules)), Engine::new(rules)],
-            queues: Queues::new(receiver, counted, is_idle, is_covered),
+            queues: Queues::new(receiver, counted, (is_idle, uncovered), is_covered),
             touched: Vec::new(),
             late_rows: 0,
         }

@@ -4,6 +4,7 @@
 //! the lock word named. So a release moves no waits, however many there are. If chains are followed, the time of a queue is that of the
 //! chains that end there.
 
+use rustc_hash::FxHashSet;
 use trace_format::{EventRow, LockId, TaskId};
 
 use super::{
@@ -57,6 +58,7 @@ pub(super) struct Queues<'a, R> {
     pub(super) counted: CountedWaits<'a>,
     /// Whether the lock is idle.
     is_idle: Vec<bool>,
+    uncovered: FxHashSet<LockId>,
     pub(super) now_ns: i64,
     all: Vec<Queue>,
     free: Vec<u32>,
@@ -75,12 +77,19 @@ pub(super) struct Queues<'a, R> {
 }
 
 impl<'a, R: Sink> Queues<'a, R> {
-    pub(super) fn new(receiver: R, counted: CountedWaits<'a>, is_idle: Vec<bool>, is_covered: bool) -> Self {
+    /// `uncovered` are locks of whose holders no off-CPU times are recorded, though others have them.
+    pub(super) fn new(
+        receiver: R,
+        counted: CountedWaits<'a>,
+        (is_idle, uncovered): (Vec<bool>, FxHashSet<LockId>),
+        is_covered: bool,
+    ) -> Self {
         Self {
             tasks: Tasks::new(is_covered),
             receiver,
             counted,
             is_idle,
+            uncovered,
             now_ns: i64::MIN,
             all: Vec::new(),
             free: Vec::new(),
@@ -339,8 +348,17 @@ impl<'a, R: Sink> Queues<'a, R> {
             Some(task) => {
                 let (from_ns, until_ns) = (since_ns, self.now_ns);
                 let waiters = Waiters { all: waits, of_depth: waits };
-                let step =
-                    Step { lock, payer, depth: 1, is_received: false, from_ns, until_ns, waits, waiters };
+                let step = Step {
+                    is_covered: !self.uncovered.contains(&lock),
+                    lock,
+                    payer,
+                    depth: 1,
+                    is_received: false,
+                    from_ns,
+                    until_ns,
+                    waits,
+                    waiters,
+                };
                 self.tasks.pay(task, step, self.receiver.needs().direct, &mut self.receiver);
             }
             None => {

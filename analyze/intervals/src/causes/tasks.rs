@@ -82,6 +82,8 @@ pub(super) struct OpenWait {
 /// A time during which a payer paid for the same number of waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
+    /// Whether off-CPU times of the lock's holders are recorded.
+    pub(super) is_covered: bool,
     pub(super) lock: LockId,
     pub(super) payer: Payer,
     /// The number of locks in the chains of the waits.
@@ -191,7 +193,7 @@ impl Tasks {
 fn settle(steps: &mut Vec<Step>, parts: &[StatePart; 3], mut send: impl FnMut(&Caused)) {
     let key = |step: &Step| (step.lock, step.payer, step.depth, step.is_received);
     for of_payer in steps.chunk_by(|a, b| key(a) == key(b)) {
-        let Step { lock, payer, depth, is_received, .. } = of_payer[0];
+        let Step { lock, payer, depth, is_received, is_covered, .. } = of_payer[0];
         let mut from_ns = i64::MIN;
         for part in parts {
             let (mut ns, mut waiters) = (0_i64, Waiters::default());
@@ -203,7 +205,8 @@ fn settle(steps: &mut Vec<Step>, parts: &[StatePart; 3], mut send: impl FnMut(&C
                 }
             }
             if ns > 0 {
-                let (state, detail) = (Some(part.state), part.detail);
+                let is_known = is_covered || part.state != State::Running;
+                let (state, detail) = (Some(if is_known { part.state } else { State::Unknown }), part.detail);
                 send(&Caused { lock, payer, depth, is_received, waiters, state, detail, ns });
             }
             from_ns = from_ns.max(part.until_ns);

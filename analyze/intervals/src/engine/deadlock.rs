@@ -69,6 +69,8 @@ pub enum Has {
     Hold(OpenHold),
     /// A task that has ended holds the lock. The member is the waiter itself.
     Ended(OpenHold),
+    /// Another thread of the parent held the lock when the waiter's process was forked. The member is the waiter itself.
+    AtFork(OpenHold),
     /// It waits for the lock, too, and comes first.
     Queued(OpenWait),
     /// It is the thread whose end the member before waits for.
@@ -85,12 +87,13 @@ pub struct Member {
 }
 
 impl Has {
-    /// Returns the lock that the member before waits for.
-    pub const fn lock(&self) -> LockId {
+    /// Returns the lock that the member before waits for; `None` if it is one of another process.
+    pub const fn lock(&self) -> Option<LockId> {
         match self {
-            Self::Hold(hold) | Self::Ended(hold) => hold.lock,
-            Self::Queued(wait) => wait.lock,
-            Self::Thread(lock) | Self::Signal(lock) => *lock,
+            Self::Hold(hold) | Self::Ended(hold) => Some(hold.lock),
+            Self::AtFork(_) => None,
+            Self::Queued(wait) => Some(wait.lock),
+            Self::Thread(lock) | Self::Signal(lock) => Some(*lock),
         }
     }
 }
@@ -119,6 +122,8 @@ pub enum DeadlockKind {
     Signal,
     /// The owner of the lock has ended.
     Ended,
+    /// The owner of the lock was not copied by a fork.
+    Fork,
 }
 
 impl Deadlock {
@@ -127,6 +132,8 @@ impl Deadlock {
         let has = |is: fn(&Has) -> bool| self.members.iter().any(|member| is(&member.has));
         if has(|has| matches!(has, Has::Ended(_))) {
             DeadlockKind::Ended
+        } else if has(|has| matches!(has, Has::AtFork(_))) {
+            DeadlockKind::Fork
         } else if has(|has| matches!(has, Has::Signal(_))) {
             DeadlockKind::Signal
         } else if has(|has| matches!(has, Has::Thread(_))) {
@@ -340,6 +347,7 @@ mod tests {
             let has = match has {
                 Has::Hold(hold) => format!("has {}", lock(hold.lock)),
                 Has::Ended(hold) => format!("comes after {} with {}", task(hold.task), lock(hold.lock)),
+                Has::AtFork(hold) => format!("was forked while {} had {}", task(hold.task), lock(hold.lock)),
                 Has::Queued(wait) => format!("queues for {}", lock(wait.lock)),
                 Has::Thread(thread) => format!("is {}", lock(*thread)),
                 Has::Signal(condition) => format!("signals {}", lock(*condition)),

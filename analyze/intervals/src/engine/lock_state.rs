@@ -438,6 +438,12 @@ impl LockState {
         self.holds.has(task)
     }
 
+    /// Whether a task has a hold, simple or not.
+    pub(super) fn has_hold_of(&self, task: Option<TaskId>) -> bool {
+        self.simple.is_some_and(|simple| Some(simple.task) == task)
+            || task.is_some_and(|task| self.is_owner(task))
+    }
+
     pub(super) fn is_waiting(&self, task: TaskId) -> bool {
         self.waits.has(task)
     }

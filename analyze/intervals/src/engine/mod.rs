@@ -59,5 +59,6 @@ pub use charge::LockPayers;
 pub use counts::Counts;
 pub use pairing::Engine;
 pub use rules::Rules;
+pub(crate) use tries::PAUSE_NS;
 
 pub use crate::items::{Charge, Hold, HoldState, Outcome, Share, Sink, TryFailure, Wait};

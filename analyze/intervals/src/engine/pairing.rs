@@ -68,10 +68,15 @@ impl Engine {
         {
             self.history.add(kind, ends_by, (lock, task, ts_ns));
         }
-        if kind == EventKind::TryFail || !self.tries.is_empty() {
-            self.tries.push(event, lock, sink);
-        }
         let slot = self.slots.of(lock);
+        if kind == EventKind::TryFail || !self.tries.is_empty() {
+            // A task that has a semaphore asks with a try whether it has it, as Python does.
+            let has_it = |at: u32| self.states[at as usize].has_hold_of(event.task());
+            let is_question = kind == EventKind::TryFail && self.rules.of(lock).is_semaphore;
+            if !is_question || !slot.open.is_some_and(has_it) {
+                self.tries.push(event, lock, sink);
+            }
+        }
         let state = match slot.open {
             Some(open) => open,
             None => {

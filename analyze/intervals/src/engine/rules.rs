@@ -29,6 +29,8 @@ pub(super) struct LockRule {
     /// Readers take it without a function call that could be recorded: their holds begin only if they waited, and never end.
     exclusive_only: bool,
     kernel: bool,
+    /// It is a semaphore that its takers give back.
+    pub(super) is_semaphore: bool,
     /// It is the end of a thread, or a condition variable: waits for it end by what some tasks do.
     pub(super) ends_by: Option<EndsBy>,
 }
@@ -43,7 +45,14 @@ pub(super) enum EndsBy {
 impl Default for LockRule {
     /// Returns the rules of a lock that the side table does not have: a user lock, fully recorded.
     fn default() -> Self {
-        Self { measures_holds: true, counts: false, exclusive_only: false, kernel: false, ends_by: None }
+        Self {
+            measures_holds: true,
+            counts: false,
+            exclusive_only: false,
+            kernel: false,
+            is_semaphore: false,
+            ends_by: None,
+        }
     }
 }
 
@@ -56,6 +65,7 @@ impl LockRule {
             counts: lock.kind == LockKind::Semaphore,
             exclusive_only: lock.kind == LockKind::PercpuRwSem,
             kernel: lock.kind.is_kernel(),
+            is_semaphore: false,
             ends_by: match lock.kind {
                 LockKind::Thread => Some(EndsBy::Exit),
                 LockKind::CondVar => Some(EndsBy::Signal),
@@ -101,6 +111,17 @@ impl Rules {
             children.entry(parent).or_default().push((start_ns, task.id));
         }
         Self { children: Arc::new(children), ..self }
+    }
+
+    /// Lets semaphores that are locks have holds.
+    #[must_use]
+    pub fn with_mutexes(mut self, semaphores: impl IntoIterator<Item = LockId>) -> Self {
+        for semaphore in semaphores {
+            if let Some(rule) = index(semaphore.0).and_then(|at| self.locks.get_mut(at)) {
+                (rule.measures_holds, rule.is_semaphore) = (true, true);
+            }
+        }
+        self
     }
 
     /// Returns the threads that tasks created.

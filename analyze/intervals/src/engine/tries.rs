@@ -14,7 +14,7 @@ use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 use crate::items::{Item, Polling, Sink};
 
 /// The longest time between two tries of a run.
-pub(super) const PAUSE_NS: i64 = 100_000_000;
+pub(crate) const PAUSE_NS: i64 = 100_000_000;
 
 /// The tries of tasks that have not got their locks yet.
 #[derive(Debug, Default)]
@@ -112,6 +112,22 @@ mod tests {
         assert_eq!(of(waits), [(100, 150, 2)]);
         assert_eq!(of("100 B try_fail m\n140 B try_fail m\n150 C acquire m"), [(100, 140, 2)]);
         assert_eq!(of("100 B try_fail m\n140 B try_fail m\n150 B acquire n"), [(100, 140, 2)]);
+    }
+
+    #[test]
+    fn a_try_of_the_task_that_has_a_semaphore_is_not_polling() {
+        let of = |task: &str| {
+            let text = format!(
+                "lock s user_semaphore\n50 B acquire s\n100 {task} try_fail s\n140 {task} try_fail s\n150 B release s"
+            );
+            let (parts, mut found) = (Parts::parse(&text), Polled::default());
+            let rules = Rules::new(&parts.info, &parts.locks).with_mutexes([LockId(0)]);
+            let mut engine = Engine::new(rules);
+            parts.events.iter().for_each(|event| engine.push(event, &mut found));
+            engine.finish(200, &mut found);
+            found.0.len()
+        };
+        assert_eq!((of("B"), of("C")), (0, 1));
     }
 
     #[test]

@@ -64,13 +64,15 @@ impl Names {
         let mut purposes = Purposes::new(&locks, &stacks, sites.clone());
         drop(stacks);
         let functions = points.functions();
-        let exclusive = purposes.observe(trace, |site| functions.get(site as usize).copied().unwrap_or(0));
+        let tasks = trace.tasks()?;
+        let function = |site: u32| functions.get(site as usize).copied().unwrap_or(0);
+        let (exclusive, mutexes) = purposes.observe(trace, &tasks, function);
         let label = |site| points.sites.known_value(site).label();
-        let split = Arc::new(SplitLocks::find(exclusive, (&sites, label), &mut locks));
+        let split = Arc::new(SplitLocks::find(exclusive, mutexes, (&sites, label), &mut locks));
         purposes.add_split(&locks);
         let purposes = Arc::new(purposes);
         let host = Some(trace.info().host.name.clone()).filter(|host| !host.is_empty());
-        Ok(Self { host, purposes, split, ..Self::new(locks, trace.tasks()?, points) })
+        Ok(Self { host, purposes, split, ..Self::new(locks, tasks, points) })
     }
 
     /// Returns the names of locks and sites of a recording that goes on. Stacks are in the order of their ids.
@@ -203,6 +205,11 @@ impl Names {
     /// Returns the locks whose waiters each wait for an object of their own.
     pub(super) const fn split_locks(&self) -> &Arc<SplitLocks> {
         &self.split
+    }
+
+    /// Whether a lock is a semaphore whose holds are recorded.
+    pub fn is_mutex_of_semaphore(&self, lock: LockId) -> bool {
+        self.split.mutexes().contains(&lock)
     }
 
     /// Returns the purposes of waits.

@@ -31,6 +31,7 @@ use crate::{
 use output::error::AnalyzeError;
 
 mod decode;
+mod forks;
 mod left_out;
 mod stats;
 #[cfg(test)]
@@ -106,7 +107,8 @@ impl<'a> Input<'a> {
     pub fn rules(&self) -> Rules {
         let (kernel, user) = self.names.points_by_stack();
         let rules = Rules::new(self.trace.info(), self.names.locks());
-        rules.with_points(kernel, user).with_tasks(self.names.tasks())
+        let mutexes = self.names.split_locks().mutexes().iter().copied();
+        rules.with_points(kernel, user).with_tasks(self.names.tasks()).with_mutexes(mutexes)
     }
 
     /// Calls `each` with every selected event, in the order of the file.
@@ -190,6 +192,14 @@ impl<'a> Input<'a> {
         each: impl FnMut(usize, &mut [Event]) -> ControlFlow<()>,
     ) -> Result<(), AnalyzeError> {
         Ok(source::row_groups(&self.events, groups, each)?)
+    }
+
+    /// Calls `each` with every event, selected or not, in the order of the file.
+    pub(crate) fn every_event(&self, mut each: impl FnMut(&Event)) -> Result<(), FormatError> {
+        source::for_each(&self.events, |event| {
+            each(event);
+            ControlFlow::Continue(())
+        })
     }
 
     /// Returns the latest time of any event, selected or not.
@@ -321,7 +331,9 @@ impl<'a> Input<'a> {
             counts.merge(engine.finish(end_ns, &mut sink));
             sinks.push(sink);
         }
-        Ok((sinks, ReadOutcome { stats, counts, end_ns, deadlocks: open_locks.deadlocks() }))
+        let mut deadlocks = open_locks.deadlocks();
+        deadlocks.extend(forks::deadlocks(&open_locks, &self.names, &self.events)?);
+        Ok((sinks, ReadOutcome { stats, counts, end_ns, deadlocks }))
     }
 
     /// Returns the time at which open intervals end: the end of the window, or of the recording.

@@ -5,17 +5,21 @@
 //! ```
 //!
 //! Each stretch between two rows of a task has one state, so the parts add up to the lives of all tasks exactly. The first of these states
-//! that applies counts: a wait for a lock is open; an undecided wait; an idle wait; the task polls, from a failed try for a lock until it
-//! gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
-//! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss.
+//! that applies counts: a wait for a lock is open; an undecided wait; an idle wait; the task polls, from its second failed try for a lock until
+//! it gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
+//! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss. The life of a thread of
+//! which nothing is on record but its creation is unknown, too.
 
-use std::{cmp::Reverse, collections::BTreeMap, ops::ControlFlow};
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{Event, EventKind, LockId, StackId, Syscall, TaskId, TaskRow, TaskState};
+use trace_format::{Event, EventKind, LockId, LockKind, StackId, Syscall, TaskId, TaskRow, TaskState};
 
-use crate::input::{Input, names::purposes::Purpose, source};
+use crate::{
+    engine::PAUSE_NS,
+    input::{Input, names::purposes::Purpose},
+};
 use output::error::AnalyzeError;
 
 #[cfg(test)]
@@ -32,7 +36,7 @@ pub struct Ledger {
     pub undecided_ns: i64,
     /// Idle waits.
     pub idle_ns: i64,
-    /// From a failed try for a lock until the task got it.
+    /// From the second failed try for a lock until the task got it.
     pub polling_ns: i64,
     /// Sleep outside of waits.
     pub asleep_ns: i64,
@@ -51,8 +55,13 @@ const UNKNOWN_PERCENT: i64 = 10;
 const LEAST_PERCENT: i64 = 1;
 
 /// System calls in which tasks wait for locks. Sleep in them outside of waits is for locks that are not recorded: those of files, semaphores
-/// of System V, and futexes without the source of futexes.
-const LOCKING: [&str; 6] = ["flock", "fcntl", "semop", "semtimedop", "futex", "futex_waitv"];
+/// of System V, futexes without the source of futexes, and futexes of io_uring.
+const LOCKING: [&str; 7] =
+    ["flock", "fcntl", "semop", "semtimedop", "futex", "futex_waitv", "io_uring_enter"];
+
+/// System calls in which tasks sleep for a time, also between tries for a lock; and the least share, in per cent, that counts.
+const NAPPING: [&str; 2] = ["clock_nanosleep", "nanosleep"];
+const NAPS_PERCENT: i64 = 10;
 
 impl Ledger {
     /// Adds up the time of all tasks of a trace.
@@ -64,14 +73,18 @@ impl Ledger {
         let info = input.trace.info();
         let names = &input.names;
         let purpose = |lock, stack| names.purposes().of(lock, stack);
+        let is_thread = |lock| names.lock(lock).is_some_and(|lock| lock.kind == LockKind::Thread);
         let covers_all = input.has_off_cpu()?;
         let mut last_ns = info.clocks_end.monotonic_ns;
         let mut book = Book::new(names.tasks(), input.selection.start_ns, covers_all);
-        source::for_each(input.trace, |event| {
+        input.every_event(|event| {
             last_ns = last_ns.max(event.ts_ns);
             book.add(event, &purpose);
-            ControlFlow::Continue(())
+            if let Some(lock) = event.lock.filter(|lock| is_thread(*lock)) {
+                book.add_thread(event, lock);
+            }
         })?;
+        book.add_unseen(names.tasks(), last_ns);
         Ok(book.close(last_ns))
     }
 
@@ -104,6 +117,12 @@ impl Ledger {
         calls.into_iter().map(|(call, _)| call).collect()
     }
 
+    /// Whether tasks sleep for a time for a share of time that counts. SQLite does so until it gets the lock of a file.
+    pub fn has_naps(&self) -> bool {
+        let naps = self.asleep_in.iter().filter(|(call, _)| NAPPING.contains(&&*call.name()));
+        self.percent(naps.map(|(_, ns)| *ns).fold(0, i64::saturating_add)) >= NAPS_PERCENT
+    }
+
     fn percent(&self, ns: i64) -> i64 {
         ns.saturating_mul(100) / self.alive_ns.max(1)
     }
@@ -112,6 +131,7 @@ impl Ledger {
     pub fn is_closed(&self) -> bool {
         let share = |ns: i64, percent: i64| ns.saturating_mul(100) < self.alive_ns.saturating_mul(percent);
         self.unrecorded().is_empty()
+            && !self.has_naps()
             && share(self.unknown_ns, UNKNOWN_PERCENT)
             && share(self.undecided_ns.saturating_add(self.polling_ns), LEAST_PERCENT)
     }
@@ -147,6 +167,8 @@ struct Book {
     start_ns: i64,
     tasks: FxHashMap<TaskId, TaskTime>,
     sums: Ledger,
+    /// Threads by the lock of their end: the creator, and the times of creation and end.
+    threads: FxHashMap<LockId, (TaskId, i64, Option<i64>)>,
 }
 
 /// A task whose time is known up to `last_ns`.
@@ -155,17 +177,26 @@ struct TaskTime {
     exit_ns: Option<i64>,
     /// Open waits.
     waits: Vec<(LockId, Purpose)>,
-    /// Locks that it tried to get.
-    tried: Vec<LockId>,
+    /// Locks that it tried to get: when it did last, and how often.
+    tried: Vec<(LockId, i64, u32)>,
+    /// Locks that it has.
+    held: FxHashSet<LockId>,
+}
+
+impl TaskTime {
+    fn new(last_ns: i64, exit_ns: Option<i64>) -> Self {
+        Self { last_ns, exit_ns, waits: Vec::new(), tried: Vec::new(), held: FxHashSet::default() }
+    }
 }
 
 impl Book {
     fn new(tasks: &[TaskRow], start_ns: i64, covers_all: bool) -> Self {
         let time = |task: &TaskRow| {
             let last_ns = task.start_ns.unwrap_or(start_ns).max(start_ns);
-            (task.id, TaskTime { last_ns, exit_ns: task.exit_ns, waits: Vec::new(), tried: Vec::new() })
+            (task.id, TaskTime::new(last_ns, task.exit_ns))
         };
-        Self { covers_all, start_ns, tasks: tasks.iter().map(time).collect(), sums: Ledger::default() }
+        let (tasks, threads) = (tasks.iter().map(time).collect(), FxHashMap::default());
+        Self { covers_all, start_ns, tasks, sums: Ledger::default(), threads }
     }
 
     fn add(&mut self, event: &Event, purpose: &impl Fn(LockId, Option<StackId>) -> Purpose) {
@@ -173,8 +204,7 @@ impl Book {
             return self.lose(event.ts_ns);
         }
         let Some(id) = event.task else { return };
-        let new = || TaskTime { last_ns: self.start_ns, exit_ns: None, waits: Vec::new(), tried: Vec::new() };
-        let task = self.tasks.entry(id).or_insert_with(new);
+        let task = self.tasks.entry(id).or_insert_with(|| TaskTime::new(self.start_ns, None));
         let ns = event.ts_ns.saturating_sub(task.last_ns).max(0);
         task.last_ns = task.last_ns.max(event.ts_ns);
         let ended = event.lock.filter(|_| matches!(event.kind, EventKind::Acquire | EventKind::Abandon));
@@ -188,12 +218,60 @@ impl Book {
         }
         match (event.kind, event.lock) {
             (EventKind::Wait, Some(lock)) => task.waits.push((lock, purpose(lock, event.stack))),
-            (EventKind::TryFail, Some(lock)) => task.tried.push(lock),
+            // A task that has the lock asks with a try whether it has it.
+            (EventKind::TryFail, Some(lock)) if !task.held.contains(&lock) => {
+                match task.tried.iter_mut().find(|(tried, ..)| *tried == lock) {
+                    Some((_, last_ns, tries)) if event.ts_ns.saturating_sub(*last_ns) <= PAUSE_NS => {
+                        (*last_ns, *tries) = (event.ts_ns, *tries + 1);
+                    }
+                    Some(run) => *run = (lock, event.ts_ns, 1),
+                    None => task.tried.push((lock, event.ts_ns, 1)),
+                }
+            }
             (EventKind::Acquire | EventKind::Abandon, Some(lock)) => {
                 task.waits.retain(|(waits, _)| *waits != lock);
-                task.tried.retain(|tried| *tried != lock);
+                task.tried.retain(|(tried, ..)| *tried != lock);
+                if event.kind == EventKind::Acquire && purpose(lock, event.stack) == Purpose::Lock {
+                    task.held.insert(lock);
+                }
+            }
+            (EventKind::Release, Some(lock)) => drop(task.held.remove(&lock)),
+            _ => {}
+        }
+    }
+
+    /// Adds a row of the end of a thread.
+    fn add_thread(&mut self, event: &Event, lock: LockId) {
+        match (event.kind, event.task) {
+            (EventKind::Init, Some(creator)) => {
+                self.threads.insert(lock, (creator, event.ts_ns, None));
+            }
+            (EventKind::Acquire | EventKind::Wake, _) => {
+                if let Some((.., end_ns)) = self.threads.get_mut(&lock) {
+                    *end_ns = end_ns.or(Some(event.ts_ns));
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Adds the lives of threads that are no tasks of the trace: their creator created more threads than are known to be its own.
+    fn add_unseen(&mut self, tasks: &[TaskRow], last_ns: i64) {
+        let mut created: Vec<(TaskId, i64, i64)> = self
+            .threads
+            .values()
+            .map(|(creator, ns, end_ns)| (*creator, *ns, end_ns.unwrap_or(last_ns)))
+            .collect();
+        created.sort_unstable();
+        for threads in created.chunk_by(|(one, ..), (other, ..)| one == other) {
+            let is_own = |task: &&TaskRow| task.parent == Some(threads[0].0) && task.tid != task.pid;
+            let known = tasks.iter().filter(is_own).count();
+            // Which ones are not known is not known: those that lived shortest are taken for them.
+            let mut lives: Vec<i64> =
+                threads.iter().map(|(_, from, to)| to.saturating_sub(*from).max(0)).collect();
+            lives.sort_unstable();
+            let unseen = lives.iter().take(lives.len().saturating_sub(known));
+            self.sums.unknown_ns = unseen.fold(self.sums.unknown_ns, |sum, ns| sum.saturating_add(*ns));
         }
     }
 
@@ -204,6 +282,7 @@ impl Book {
             (task.last_ns, self.sums.unknown_ns) = (task.last_ns.max(ts_ns), self.sums.unknown_ns + ns);
             task.waits.clear();
             task.tried.clear();
+            task.held.clear();
         }
     }
 
@@ -230,6 +309,12 @@ impl Book {
 }
 
 impl TaskTime {
+    /// Whether it tries for a lock again and again.
+    fn polls(&self, ts_ns: i64) -> bool {
+        let goes_on = |last_ns: i64| ts_ns.saturating_sub(last_ns) <= PAUSE_NS;
+        self.tried.iter().any(|(_, last_ns, tries)| *tries > 1 && goes_on(*last_ns))
+    }
+
     /// Adds `ns` that end with a row of the task.
     fn stretch(&self, ns: i64, row: &Event, covers_all: bool, sums: &mut Ledger) {
         let waits_for = |is: fn(Purpose) -> bool| self.waits.iter().any(|(_, purpose)| is(*purpose));
@@ -240,7 +325,7 @@ impl TaskTime {
             sums.undecided_ns += ns;
         } else if waits_for(Purpose::is_idle) {
             sums.idle_ns += ns;
-        } else if !self.tried.is_empty() {
+        } else if self.polls(row.ts_ns) {
             sums.polling_ns += ns;
         } else {
             let asleep_ns = match row.state {

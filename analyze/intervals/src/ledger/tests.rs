@@ -20,23 +20,23 @@ const LOCKS: &str = "source off_cpu covers=all\nlock c condvar\ntask A start=0 e
 fn the_first_state_that_applies_counts() {
     let text = format!(
         "{LOCKS}10 A wait m\n30 A offcpu wait=15 state=interruptible\n40 A acquire m wait=30\n50 A release m\n50 A wait c\n65 A acquire c wait=15\n\
-         70 A try_fail m\n75 A try_fail m\n80 A acquire m\n95 A offcpu wait=10 blocked=4 state=interruptible"
+         70 A try_fail m\n75 A try_fail m\n80 A acquire m\n82 A try_fail m\n84 A try_fail m\n85 A release m\n95 A offcpu wait=10 blocked=4 state=interruptible"
     );
     let expected = Ledger {
         alive_ns: 100,
         locks_ns: 30,
         idle_ns: 15,
-        polling_ns: 10,
+        polling_ns: 5,
         asleep_ns: 4,
         ready_ns: 6,
-        ran_ns: 35,
+        ran_ns: 40,
         ..Ledger::default()
     };
     assert_eq!(ledger(&trace(&text)), expected);
     assert!(!expected.is_closed(), "polling may be for a lock");
     assert_eq!(
         expected.shares(),
-        "ran 35 %, waits for locks 30 %, idle waits 15 %, polling with failed tries 10 %, ready without a CPU 6 %, asleep elsewhere 4 %"
+        "ran 40 %, waits for locks 30 %, idle waits 15 %, ready without a CPU 6 %, polling with failed tries 5 %, asleep elsewhere 4 %"
     );
 }
 
@@ -48,6 +48,7 @@ fn sleep_in_a_call_that_locks_is_for_a_lock_that_is_not_recorded() {
         ledger(&trace(&text))
     };
     let (file_lock, read) = (slept("flock"), slept("read"));
+    assert!(slept("clock_nanosleep").has_naps() && !slept("clock_nanosleep").is_closed() && !read.has_naps());
     assert_eq!(file_lock.shares(), "asleep elsewhere 50 % (50 % in flock), ran 50 %");
     assert!(!file_lock.is_closed() && read.is_closed());
     let names =
@@ -56,6 +57,18 @@ fn sleep_in_a_call_that_locks_is_for_a_lock_that_is_not_recorded() {
     let mut both = file_lock.clone();
     both.merge(slept("flock"));
     assert_eq!(both.asleep_in.values().copied().collect::<Vec<_>>(), [100]);
+}
+
+#[test]
+fn threads_of_which_only_the_creation_is_on_record_lived_too() {
+    let text = "source off_cpu covers=all\nlock t thread\nlock u thread\ntask A tid=1 start=0 exit=100\n0 A init m\n10 A init t\n20 A init u\n\
+                90 A wait t\n95 A acquire t wait=5\n99 A acquire u";
+    let found = ledger(&trace(text));
+    assert_eq!((found.alive_ns, found.idle_ns, found.ran_ns, found.unknown_ns), (264, 5, 95, 85 + 79));
+    assert!(!found.is_closed());
+    // One of them is a task.
+    let found = ledger(&trace(&text.replace("\n10 A", "\ntask T tid=2 start=10 exit=95 parent=A\n10 A")));
+    assert_eq!(found.unknown_ns, 79);
 }
 
 #[test]

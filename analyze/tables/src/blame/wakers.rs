@@ -4,17 +4,17 @@
 //! 10 C waits, 50 A wakes B, which had waited, 70 B wakes C      of the 60 ns of C, 40 are for A and 20 for B
 //! ```
 //!
-//! The wakers of waits enter. The time of a wait leaves in parts: until each wake-up of another waiter of the lock by another task, it is for the
+//! The wakers of waits enter, and rows of wake-ups where the ends of waits do not name their waker. The time of a wait leaves in parts: until each wake-up of another waiter of the lock by another task, it is for the
 //! task that woke; the rest is for the waker of the wait itself. The last waker alone did not have the lock all the time.
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId, TaskId};
+use trace_format::{EventKind, EventRow, LockId, StackId, TaskId};
 
-use intervals::items::Wait;
+use intervals::items::{Outcome, Wait};
 
 /// The wake-ups of waiters, by lock, while a task waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Passes {
+pub(crate) struct Passes {
     by_lock: FxHashMap<LockId, LockPasses>,
 }
 
@@ -24,20 +24,42 @@ struct LockPasses {
     open: Vec<(TaskId, i64)>,
     /// In the order of time, then of tasks.
     passes: Vec<(i64, Waker)>,
+    /// Calls that wake, the latest last.
+    wakes: Vec<(i64, Waker)>,
 }
 
+/// The calls that wake that are kept of a lock.
+const WAKES: usize = 8;
+
 /// The task that woke a waiter, and the stack of the wake-up.
-pub(super) type Waker = (TaskId, Option<StackId>);
+pub(crate) type Waker = (TaskId, Option<StackId>);
 
 impl Passes {
     /// A wait begins for a lock whose holds are not recorded.
-    pub(super) fn begin(&mut self, wait: &Wait) {
+    pub(crate) fn begin(&mut self, wait: &Wait) {
         self.by_lock.entry(wait.lock).or_default().open.push((wait.task, wait.start_ns));
     }
 
+    /// Adds a row. Processes that record themselves do not name who ended a wait: the last task that woke others meanwhile did.
+    pub(crate) fn row(&mut self, row: &dyn EventRow) {
+        if row.kind() != EventKind::Wake {
+            return;
+        }
+        let of_lock = row.lock().and_then(|lock| self.by_lock.get_mut(&lock));
+        if let (Some(of_lock), Some(task)) = (of_lock, row.task()) {
+            if of_lock.wakes.len() == WAKES {
+                of_lock.wakes.remove(0);
+            }
+            of_lock.wakes.push((row.ts_ns(), (task, row.stack())));
+        }
+    }
+
     /// Returns the parts of a wait that ends: the waker, if it is known, and the time.
-    pub(super) fn end(&mut self, wait: &Wait) -> Vec<(Option<Waker>, i64)> {
-        let waker = wait.waker.map(|waker| (waker, wait.waker_stack));
+    pub(crate) fn end(&mut self, wait: &Wait) -> Vec<(Option<Waker>, i64)> {
+        let wakes = self.by_lock.get(&wait.lock).map_or(&[][..], |of_lock| &of_lock.wakes);
+        let is_during = |wake: &&(i64, Waker)| wake.0 >= wait.start_ns && wake.1.0 != wait.task;
+        let last = || wakes.iter().rev().find(is_during).filter(|_| wait.outcome == Outcome::Acquired);
+        let waker = wait.waker.map(|waker| (waker, wait.waker_stack)).or_else(|| last().map(|wake| wake.1));
         let (mut parts, mut from_ns) = (Vec::new(), wait.start_ns);
         if let Some(of_lock) = self.by_lock.get_mut(&wait.lock) {
             let at = of_lock.open.iter().position(|(task, _)| *task == wait.task);

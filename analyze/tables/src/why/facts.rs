@@ -117,6 +117,8 @@ pub(super) struct Facts {
     pub(super) owners: ByState,
     pub(super) free_ns: i64,
     pub(super) nobody_ns: i64,
+    /// The waiting until tasks passed it on, if its holds were not recorded.
+    pub(super) passed_on_ns: i64,
     pub(super) acquisitions: i64,
     pub(super) shared: i64,
     /// Acquisitions that waited.
@@ -167,6 +169,8 @@ pub(super) struct FactNames {
     pub(super) nested: Option<NestedLock>,
     /// The task that held it longest.
     pub(super) hog: Option<String>,
+    /// The task that passed it on after the longest waiting, with that waiting, the number of others, and the site where most was.
+    pub(super) passed_on: Option<(String, i64, usize, String)>,
 }
 
 /// A lock that holders of another lock waited for.
@@ -237,6 +241,7 @@ impl Facts {
             owners: parts.owners,
             free_ns: parts.free_ns,
             nobody_ns: parts.nobody_ns,
+            passed_on_ns: parts.passed_on.values().copied().fold(0, i64::saturating_add),
             acquisitions: of_lock.acquisitions,
             shared: of_lock.shared,
             contended: of_lock.contended,
@@ -381,8 +386,24 @@ impl FactNames {
                 NestedLock { id: lock, name, word: lock_word(names, lock) }
             }),
             hog: hog.map(|task| names.task_label(task)),
+            passed_on: passed_on(parts, names, site),
         }
     }
+}
+
+/// Returns who passed a lock on, and where.
+fn passed_on(
+    parts: &LockParts,
+    names: &Names,
+    site: impl Fn(u32) -> String,
+) -> Option<(String, i64, usize, String)> {
+    let (mut by_task, mut by_site) = (FxHashMap::<TaskId, i64>::default(), FxHashMap::<u32, i64>::default());
+    for ((task, site), ns) in &parts.passed_on {
+        *by_task.entry(*task).or_default() += ns;
+        *by_site.entry(*site).or_default() += ns;
+    }
+    let (task, place) = (most(&by_task)?, most(&by_site)?);
+    Some((names.task_label(task), by_task[&task], by_task.len() - 1, site(place)))
 }
 
 /// Returns the lock as a word of a command: its name if no other lock has it, otherwise its id.
@@ -407,7 +428,9 @@ const fn source(kind: LockKind) -> &'static str {
 /// Whether holds of locks of this kind cannot be recorded. A futex may be a part of a pthread lock, unless these are recorded, too.
 fn has_no_holds(kind: LockKind, input: &Input<'_>) -> bool {
     let pthread = input.trace.info().source_of(LockKind::PthreadMutex);
-    kind.is_idle() || kind == LockKind::Futex && pthread.is_some_and(|source| source.holds)
+    kind.is_idle()
+        || matches!(kind, LockKind::RustMutex | LockKind::RustRwLock | LockKind::GoMutex)
+        || kind == LockKind::Futex && pthread.is_some_and(|source| source.holds)
 }
 
 const fn can_be_shared(kind: LockKind) -> bool {

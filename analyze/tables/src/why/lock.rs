@@ -1,6 +1,9 @@
 //! One judged lock: its findings, as rows and as text.
 
-use std::io::{self, Write};
+use std::{
+    cmp::Reverse,
+    io::{self, Write},
+};
 
 use serde::Serialize;
 
@@ -44,6 +47,9 @@ pub struct JudgedLock {
     /// The waits by the state of the holder, and by whose hold it was.
     #[serde(flatten)]
     pub parts: WaitParts,
+    /// Whether off-CPU time was recorded.
+    #[serde(skip)]
+    is_covered: bool,
     /// Every verdict, those that are said first.
     pub findings: Vec<Finding>,
 }
@@ -100,6 +106,7 @@ impl UsedLock {
             most,
             see: format!("klock {see}{}{by} --lock {}", facts.names.trace, facts.names.lock),
             lifetimes_ns: facts.lifetimes_ns,
+            is_covered,
             parts,
             findings: judge(&facts),
         }
@@ -125,6 +132,26 @@ impl JudgedLock {
     /// Returns the finding that it slows nobody down.
     pub fn quiet(&self) -> Option<&Finding> {
         self.said().find(|finding| finding.verdict == Verdict::Quiet)
+    }
+
+    /// Returns the parts of the waiting that are at least one per cent, largest first: `holders slept 97 %, hand-offs 2 %`.
+    fn divided(&self) -> String {
+        let WaitParts { holding_ns, off_cpu_ns, asleep_ns, nested_ns, handoff_ns, not_known_ns, .. } =
+            self.parts;
+        let mut parts = [
+            (if self.is_covered { "holders ran" } else { "holders ran or slept" }, holding_ns),
+            ("holders had no CPU", off_cpu_ns),
+            ("holders slept", asleep_ns),
+            ("holders waited for other locks", nested_ns),
+            ("hand-offs", handoff_ns),
+            ("not known", not_known_ns),
+        ];
+        parts.sort_by_key(|(_, ns)| Reverse(*ns));
+        let counts = |ns: i64| units::ppm(ns, self.parts.waited_ns).is_some_and(|ppm| ppm >= 10_000);
+        let words = parts.iter().filter(|(_, ns)| counts(*ns));
+        let words: Vec<String> =
+            words.map(|(what, ns)| format!("{what} {}", percent(*ns, self.parts.waited_ns))).collect();
+        words.join(", ")
     }
 
     /// Returns what is said of it, in sentences.
@@ -153,21 +180,13 @@ impl JudgedLock {
             let prediction = finding.prediction.as_ref().map(Prediction::to_string).unwrap_or_default();
             [finding.summary(waited_ns), evidence, advice, prediction]
         };
-        let value = |finding: &Finding| {
-            let (value, limit) =
-                finding.value_ppm.zip(finding.limit_ppm).filter(|(value, _)| *value >= 10_000)?;
-            let (value, limit) = (percent(value, 1_000_000), percent(limit, 1_000_000));
-            Some(format!("{} {value} (a cause from {limit})", finding.short?))
-        };
         let mut notes = Vec::new();
         let first = self.said().next().map(|finding| finding.verdict);
         if first.is_none() {
             notes.push("no rule holds: the waiting has no main cause".to_owned());
         }
-        if !matches!(first, Some(Verdict::Quiet | Verdict::Deadlock)) {
-            let others = self.findings.iter().filter(|finding| !finding.holds);
-            let others: Vec<String> = others.filter_map(value).collect();
-            notes.extend((!others.is_empty()).then(|| format!("also: {}", others.join(", "))));
+        if waited_ns > 0 && !matches!(first, Some(Verdict::Quiet | Verdict::Deadlock)) {
+            notes.push(format!("of the waiting: {}", self.divided()));
         }
         notes.extend((first != Some(Verdict::Quiet)).then(|| format!("see: `{}`", self.see)));
         Explanation { cost, findings: self.said().map(finding).collect(), notes }

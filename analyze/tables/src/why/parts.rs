@@ -6,10 +6,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, StackId, Syscall, TaskId};
 
 use super::herds::{self, Herds};
-use crate::{cells::Cells, key::Ids};
+use crate::{blame::Passes, cells::Cells, key::Ids};
 use intervals::{
+    engine::Rules,
     input::{Input, names::Names, selection::Selection},
-    items::{ByState, Caused, Detail, Hold, Item, Needs, Payer, Sink},
+    items::{ByState, Caused, Detail, Hold, Item, Needs, Payer, Sink, Wait},
 };
 
 /// The holds from one acquisition site.
@@ -44,6 +45,8 @@ pub(super) struct LockParts {
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
     /// The longest of the selected holds, if it is long, with the states of its task.
     pub(super) longest: Option<(Hold, ByState)>,
+    /// Of a lock without recorded holds: the time until each task passed it on, and the site at which it did.
+    pub(super) passed_on: FxHashMap<(TaskId, u32), i64>,
 }
 
 impl SiteParts {
@@ -63,6 +66,8 @@ pub(super) const LONG_HOLD_NS: i64 = 1_000_000;
 pub struct PartsByLock<'a> {
     names: &'a Names,
     selection: &'a Selection,
+    rules: Rules,
+    passes: Passes,
     herds: Option<herds::Finder<'a>>,
     by_lock: Cells<LockParts, LockId>,
     /// The holds of each lock from each site, which are not in `by_lock` yet.
@@ -73,7 +78,8 @@ impl<'a> PartsByLock<'a> {
     pub fn new(input: &'a Input<'_>) -> Self {
         let Input { names, selection, .. } = input;
         let (by_lock, of_sites) = (Cells::new(Ids::Lock, names), Cells::new(Ids::LockAndStack, names));
-        Self { names, selection, herds: herds::finder(names), by_lock, of_sites }
+        let (rules, passes) = (input.rules(), Passes::default());
+        Self { names, selection, rules, passes, herds: herds::finder(names), by_lock, of_sites }
     }
 
     /// Returns the herds by mutex: no more rows follow.
@@ -115,6 +121,7 @@ impl Sink for PartsByLock<'_> {
     fn push(&mut self, item: Item<'_>) {
         match item {
             Item::Row(row) => {
+                self.passes.row(row);
                 if let Some(herds) = &mut self.herds {
                     herds.push(row);
                 }
@@ -122,12 +129,32 @@ impl Sink for PartsByLock<'_> {
             Item::Caused(caused) => self.caused(caused),
             Item::Hold(hold) => self.hold(hold),
             Item::Held(hold, states) if length(hold) >= LONG_HOLD_NS => self.held(hold, states),
+            Item::WaitBegins(wait) if !self.rules.measures_holds(wait.lock) => self.passes.begin(wait),
+            Item::Wait(wait) if wait.gap_ns.is_none() => {
+                let parts = self.passes.end(wait);
+                let is_selected = self.selection.selects_wait(wait);
+                for (waker, ns) in parts.into_iter().filter(|_| is_selected) {
+                    let Some((task, stack)) = waker.filter(|(task, _)| self.may_have(*task, wait)) else {
+                        continue;
+                    };
+                    let place = (task, self.names.point_number(wait.lock, stack));
+                    add(self.of_lock(wait.lock).passed_on.entry(place).or_default(), ns);
+                }
+            }
             _ => {}
         }
     }
 }
 
 impl PartsByLock<'_> {
+    /// Whether a task may have had the lock that another one waited for: an interrupted task wakes others, too.
+    fn may_have(&self, task: TaskId, wait: &Wait) -> bool {
+        let pid = |task: TaskId| self.names.task(task).map(|row| row.pid);
+        let is_of_process =
+            self.names.lock(wait.lock).is_some_and(|row| row.pid.is_some() && row.shared.is_none());
+        task != wait.task && (!is_of_process || pid(task) == pid(wait.task))
+    }
+
     fn caused(&mut self, caused: &Caused) {
         let (names, state) = (self.names, caused.state.unwrap_or_default() as usize);
         if let Payer::Hold(hold) = caused.payer {

@@ -87,9 +87,6 @@ pub struct Finding {
     pub prediction: Option<Prediction>,
     #[serde(skip)]
     heading: &'static str,
-    /// The heading in the list of rules that do not hold.
-    #[serde(skip)]
-    pub(super) short: Option<&'static str>,
     /// The change that it asks for, and what the change does.
     #[serde(skip)]
     pub(super) change: Option<(Change, &'static str)>,
@@ -108,8 +105,6 @@ impl Finding {
 #[derive(Debug, Default)]
 struct Rule {
     heading: &'static str,
-    /// The heading in the list of rules that do not hold.
-    short: Option<&'static str>,
     holds: bool,
     /// The share that it looks at, and its limit, in millionths.
     value: Option<(i64, i64)>,
@@ -209,8 +204,7 @@ impl<'a> Rules<'a> {
     }
 
     fn finding(&self, verdict: Verdict) -> Finding {
-        let Rule { heading, short, holds, value, explains_ns, evidence, advice, change } =
-            self.apply(verdict);
+        let Rule { heading, holds, value, explains_ns, evidence, advice, change } = self.apply(verdict);
         let sentence = |sentence: String| if holds { sentence } else { String::new() };
         Finding {
             verdict,
@@ -223,7 +217,6 @@ impl<'a> Rules<'a> {
             advice: sentence(advice),
             prediction: None,
             heading,
-            short,
             change: change.and_then(|(kind, text, does)| Some((kind.parse(&text).ok()?, does))),
         }
     }
@@ -285,32 +278,47 @@ impl<'a> Rules<'a> {
                     ..Rule::default()
                 }
             }
-            V::NotRecorded => Rule {
-                heading: "most of its holders were not recorded",
-                short: Some("not recorded"),
-                evidence: format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
-                advice: if names.has_no_holds || matches!(names.source, "rust" | "go") {
-                    let (trace, lock) = (&names.trace, &names.lock);
-                    let of = match names.source {
-                        "rust" => "klock cannot see who holds locks of Rust",
-                        "go" => "klock cannot see who holds locks of Go",
-                        _ => "it belongs to a lock of the program's own, whose holders klock cannot see",
-                    };
-                    format!("{of}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
-                } else if facts.nobody_ns > 0 {
-                    "record the holds, too: `klock record COMMAND` has those of pthread locks, `--locks kernel` those of kernel locks".into()
-                } else {
-                    format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
-                },
-                ..part(parts.not_known_ns, 50 * PERCENT)
-            },
+            V::NotRecorded => {
+                let is_passed_on = facts.is_unmeasured && self.part(facts.passed_on_ns) >= 50 * PERCENT;
+                Rule {
+                    heading: match &names.passed_on {
+                        Some(_) if is_passed_on => "its holds were not recorded, but who passed it on",
+                        _ => "most of its holders were not recorded",
+                    },
+                    evidence: match &names.passed_on {
+                        Some((task, ns, others, site)) if is_passed_on => {
+                            let others = match others {
+                                0 => String::new(),
+                                n => format!(", {n} others during {}", share(facts.passed_on_ns.saturating_sub(*ns))),
+                            };
+                            // An uncertain frame is a part of the C library.
+                            let at = if site.contains('?') { String::new() } else { format!("; most was passed on at {site}") };
+                            format!("{task} had it and passed it on during {} of the waiting{others}{at}", share(*ns))
+                        }
+                        _ => format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
+                    },
+                    advice: if names.has_no_holds || matches!(names.source, "rust" | "go") {
+                        let (trace, lock) = (&names.trace, &names.lock);
+                        let of = match names.source {
+                            "rust" => "klock cannot see who holds locks of Rust",
+                            "go" => "klock cannot see who holds locks of Go",
+                            _ => "it belongs to a lock of the program's own, whose holders klock cannot see",
+                        };
+                        format!("{of}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
+                    } else if facts.nobody_ns > 0 {
+                        "record the holds, too: `klock record COMMAND` has those of pthread locks, `--locks kernel` those of kernel locks".into()
+                    } else {
+                        format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
+                    },
+                    ..part(parts.not_known_ns, 50 * PERCENT)
+                }
+            }
             V::Nested => {
                 let (nested, trace) = (names.nested.as_ref(), &names.trace);
                 let most = nested.map_or("other locks", |lock| &lock.name);
                 let why = nested.map(|lock| format!(": `klock why{trace} --lock {}`", lock.word));
                 Rule {
                     heading: "its holders wait for another lock",
-                    short: Some("holders wait for another lock"),
                     evidence: format!("for {} of the waiting, its holder waited itself, most for {most}", share(parts.nested_ns)),
                     advice: format!("begin with that lock{}", why.unwrap_or_default()),
                     change: nested.map(|lock| (ChangeKind::Hold, format!("{}=0.5", lock.id), "half as long")),
@@ -366,7 +374,6 @@ impl<'a> Rules<'a> {
                 let site = site.map_or_else(String::new, |site| format!("; it had taken the lock at {site}"));
                 Rule {
                     heading: if names.were_stopped { "its holders are stopped" } else { "its holders sleep" },
-                    short: Some("holders asleep"),
                     evidence: format!("for {} of the waiting, its holder {slept}{site}", share(parts.asleep_ns)),
                     advice: if names.were_stopped {
                         "find out who stops it: a debugger, job control of a shell, kill -STOP".into()
@@ -379,7 +386,6 @@ impl<'a> Rules<'a> {
             }
             V::HolderPreempted => Rule {
                 heading: "its holders wait for a CPU",
-                short: Some("holders without a CPU"),
                 evidence: format!("for {} of the waiting, its holder was ready to run and had no CPU", share(parts.off_cpu_ns)),
                 advice: "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
                 change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
@@ -452,7 +458,6 @@ impl<'a> Rules<'a> {
                 ),
                 advice: "let it release the lock for longer, or take it less often".into(),
                 change: Some((ChangeKind::Fifo, names.id.clone(), "first come, first served")),
-                ..Rule::default()
             },
             V::TooOften => {
                 let rule = part(parts.holding_ns, 50 * PERCENT);
@@ -473,14 +478,12 @@ impl<'a> Rules<'a> {
             }
             V::Convoy => Rule {
                 heading: "a convoy: it is free, but each waiter has to wake up first",
-                short: Some("convoys"),
                 holds: is_convoy,
                 value: (!facts.is_unmeasured).then(|| (self.part(facts.convoy_wait_ns), 50 * PERCENT)),
                 ..handoff
             },
             V::Handoff => Rule {
                 heading: "it is free while the next waiter wakes up",
-                short: Some("hand-offs"),
                 holds: handoff.holds && !is_convoy,
                 ..handoff
             },
@@ -572,6 +575,10 @@ const fn deadlock(kind: Option<DeadlockKind>) -> (&'static str, &'static str) {
         Some(DeadlockKind::Signal) => (
             "a task waits for a signal, and every task that could signal waits for it",
             "release all other locks before waiting for the condition variable",
+        ),
+        Some(DeadlockKind::Fork) => (
+            "another thread of the parent held it when the process was forked, so no thread of the child can release it",
+            "take it around the fork (pthread_atfork), or only call exec in the child",
         ),
         Some(DeadlockKind::Ended) => (
             "the task that holds it has ended, so the wait has no end",

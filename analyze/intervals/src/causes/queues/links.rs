@@ -71,7 +71,7 @@ impl<R: Sink> Queues<'_, R> {
 
     /// Sends the time of chains to the payers at their ends.
     pub(super) fn take_due(&mut self) {
-        let Self { chains, all, tasks, receiver, unseen, .. } = self;
+        let Self { chains, all, tasks, receiver, unseen, uncovered, .. } = self;
         for Due { queue, share, from_ns, until_ns, waits } in chains.due.drain(..) {
             let (lock, payer, task) = {
                 let queue = &all[queue as usize];
@@ -87,8 +87,17 @@ impl<R: Sink> Queues<'_, R> {
                 Share::End(ChainEnd { depth, is_received, mut waiters, is_cycle }) => {
                     let payer = if is_cycle { Payer::Cycle } else { payer };
                     if let Some(task) = task.filter(|_| !is_cycle) {
-                        let step =
-                            Step { lock, payer, depth, is_received, from_ns, until_ns, waits, waiters };
+                        let step = Step {
+                            is_covered: !uncovered.contains(&lock),
+                            lock,
+                            payer,
+                            depth,
+                            is_received,
+                            from_ns,
+                            until_ns,
+                            waits,
+                            waiters,
+                        };
                         tasks.pay(task, step, false, receiver);
                         continue;
                     }

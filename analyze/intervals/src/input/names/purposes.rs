@@ -4,14 +4,15 @@
 //! semaphore may be a lock. In this order decide:
 //!
 //! 1. a function of the stack that has one purpose, by the table in `rules`;
-//! 2. of semaphores, the tasks that give them back: a lock is given back by the task that took it;
+//! 2. of semaphores, the tasks that give them back: a lock is given back by the task that took it. One that a task has for nearly all of its
+//!    life says when the task ends;
 //! 3. the roles of the tasks that wait and wake (`roles`);
 //! 4. a function of the stack that serves others, and the kind of the object.
 
 use std::ops::ControlFlow;
 
-use rustc_hash::FxHashMap;
-use trace_format::{LockId, LockKind, LockRow, Stack, StackId, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
+use trace_format::{LockId, LockKind, LockRow, Stack, StackId, TaskRow, Trace};
 
 mod observed;
 mod rules;
@@ -90,12 +91,17 @@ impl Purposes {
     }
 
     /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has such locks. `functions` returns
-    /// the number of the function of a site, or 0. Returns the sites at which tasks exclude each other.
-    pub(super) fn observe(&mut self, trace: &Trace, functions: impl Fn(u32) -> u32) -> Vec<(u32, SiteWaits)> {
+    /// the number of the function of a site, or 0. Returns the sites at which tasks exclude each other, and the semaphores that are locks.
+    pub(super) fn observe(
+        &mut self,
+        trace: &Trace,
+        tasks: &[TaskRow],
+        functions: impl Fn(u32) -> u32,
+    ) -> (Vec<(u32, SiteWaits)>, FxHashSet<LockId>) {
         if self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_))) {
-            return Vec::new();
+            return (Vec::new(), FxHashSet::default());
         }
-        let mut observed = Observed::new(self, functions);
+        let mut observed = Observed::new(self, tasks, functions);
         let columns = ["lock_id", "task_id", "stack_id", "peer_task_id", "peer_stack_id"];
         // A damaged row group ends what is observed: the reading that follows reports it.
         let _ = source::batches(trace, &columns, |_, batch| {
@@ -155,7 +161,7 @@ impl Purposes {
             // An idle wait keeps the word of its function.
             Some(Purpose::Park) if by_default.is_idle() => by_default,
             // A futex is more often a lock than not.
-            Some(Purpose::Undecided) if !kind.is_idle() => by_default,
+            Some(Purpose::Undecided) if !kind.is_idle() && !by_default.is_idle() => by_default,
             Some(purpose) => purpose,
             None => by_default,
         }

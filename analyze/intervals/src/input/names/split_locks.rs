@@ -20,9 +20,11 @@ use crate::input::source::{Batches, EventSource};
 /// The share of the waits at a site, in percent, that are for objects with one waiter, who waits for no other object there.
 const MOST: u64 = 90;
 
-/// The split locks of a trace.
+/// The split locks of a trace, and the semaphores that are locks.
 #[derive(Clone, Debug, Default)]
 pub(in crate::input) struct SplitLocks {
+    /// Semaphores of 1: to give one back is to release it.
+    mutexes: FxHashSet<LockId>,
     /// By object and acquisition site.
     waits: FxHashMap<(LockId, u32), LockId>,
     /// By object and the site of the call that woke its waiter.
@@ -68,10 +70,11 @@ impl SplitLocks {
     /// Finds split locks at sites where tasks exclude each other, and appends them to `locks`, the locks of the trace.
     pub(super) fn find(
         found: Vec<(u32, SiteWaits)>,
+        mutexes: FxHashSet<LockId>,
         (sites, label): (&[u32], impl Fn(u32) -> String),
         locks: &mut Vec<LockRow>,
     ) -> Self {
-        let mut split = Self { sites: sites.to_vec(), ..Self::default() };
+        let mut split = Self { mutexes, sites: sites.to_vec(), ..Self::default() };
         // A call that woke waiters of several sites is the one of the site for which it did so most.
         let mut wakes = FxHashMap::<(LockId, u32), (u64, LockId)>::default();
         for (site, waits) in found {
@@ -92,11 +95,20 @@ impl SplitLocks {
         split
     }
 
-    /// Returns the lock of a row.
-    fn of(&self, row: &impl EventRow) -> Option<LockId> {
-        let lock = row.lock()?;
-        let by_site = if row.kind() == EventKind::Wake { &self.wakes } else { &self.waits };
-        Some(by_site.get(&(lock, self.site(row.stack()))).copied().unwrap_or(lock))
+    /// Returns the semaphores that are locks.
+    pub(in crate::input) const fn mutexes(&self) -> &FxHashSet<LockId> {
+        &self.mutexes
+    }
+
+    /// Returns the kind and the lock of a row.
+    fn of(&self, row: &impl EventRow) -> (EventKind, Option<LockId>) {
+        let kind = row.kind();
+        let Some(lock) = row.lock() else { return (kind, None) };
+        if self.mutexes.contains(&lock) {
+            return (if kind == EventKind::Wake { EventKind::Release } else { kind }, Some(lock));
+        }
+        let by_site = if kind == EventKind::Wake { &self.wakes } else { &self.waits };
+        (kind, Some(by_site.get(&(lock, self.site(row.stack()))).copied().unwrap_or(lock)))
     }
 
     fn site(&self, stack: Option<StackId>) -> u32 {
@@ -125,10 +137,10 @@ impl EventSource for JoinedEvents<'_> {
 
     fn row_group(&self, index: usize, columns: &[&str]) -> Result<Batches<'_>, FormatError> {
         let batches = self.events.row_group(index, columns)?;
-        if self.split.waits.is_empty() {
+        if self.split.waits.is_empty() && self.split.mutexes.is_empty() {
             return Ok(batches);
         }
-        let joined = |batch: Batch| batch.with_locks(|row| self.split.of(row));
+        let joined = |batch: Batch| batch.with_kinds_and_locks(|row| self.split.of(row));
         Ok(Box::new(batches.map(move |batch| batch.map(joined))))
     }
 }
@@ -222,6 +234,24 @@ mod tests {
         let messages = messages.replace("A wake", "M wake").replace("B wake", "M wake");
         let messages = messages.replace("C wake", "M wake").replace("D wake", "M wake");
         assert_eq!(waits(&messages).0.len(), 4);
+    }
+
+    #[test]
+    fn a_semaphore_that_its_takers_give_back_has_holds() {
+        let lock = "lock s user_semaphore\n10 A acquire s f wait=0\n20 B wait s sem_wait\n30 A wake s\n40 B acquire s f wait=20\n\
+                    50 B wake s\n60 A acquire s f wait=0\n70 A wake s\n80 B acquire s f wait=0\n85 B wake s";
+        let found = |text: &str| {
+            let test = trace(text);
+            let mut found = Intervals::default();
+            Input::open(&test.trace, 0, &Filter::default()).unwrap().run(&mut found).unwrap();
+            let holds = found.holds.iter().filter(|hold| hold.is_credited());
+            let gap_ns = found.waits.first().and_then(|wait| wait.gap_ns);
+            (holds.map(|hold| hold.end_ns - hold.start_ns).collect::<Vec<_>>(), gap_ns)
+        };
+        assert_eq!(found(lock), (vec![20, 10, 10, 5], Some(10)));
+        // A posts what B takes: there are no holders.
+        let signal = lock.replace("B wake", "A wake").replace("A acquire", "B acquire");
+        assert_eq!(found(&signal).1, None);
     }
 
     #[test]

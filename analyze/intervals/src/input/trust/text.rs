@@ -172,6 +172,13 @@ pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names
             Has::Ended(hold) => {
                 format!("comes after {}, which ended with {}", names.task_label(hold.task), held(hold))
             }
+            Has::AtFork(hold) => {
+                format!(
+                    "has a copy of {}, which {} held at the fork",
+                    held(hold),
+                    names.task_label(hold.task)
+                )
+            }
             Has::Queued(wait) => format!("is queued for {}", names.lock_label(wait.lock)),
             Has::Thread(thread) => format!("is {}", names.lock_label(*thread)),
             Has::Signal(condition) => format!("would signal {}", names.lock_label(*condition)),

@@ -1,7 +1,7 @@
 //! Behaviour: the rows of waits enter, what they say of each object and site leaves.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId};
+use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId, TaskRow};
 
 use super::{Behaviour, OfLock, Purpose, Purposes};
 use crate::{
@@ -12,6 +12,8 @@ use crate::{
 /// The rows of waits. Those whose purpose is known from their stack say nothing of their object, only of their site.
 pub(super) struct Observed<'a, F> {
     purposes: &'a Purposes,
+    tasks: &'a [TaskRow],
+    last_ns: i64,
     /// Returns the number of the function of a site.
     functions: F,
     objects: FxHashMap<LockId, Box<Object>>,
@@ -68,7 +70,9 @@ struct Semaphore {
     own: u64,
     /// Times that it was given back by another task, or taken twice.
     foreign: u64,
-    taken_by: Option<TaskId>,
+    taken_by: Option<(TaskId, i64)>,
+    /// The first task that took it and gave it back, and when it did both.
+    first: Option<(TaskId, i64, i64)>,
     /// Whether a function of locks waits for it.
     is_named: bool,
 }
@@ -79,6 +83,8 @@ pub(super) struct Decided {
     sites: FxHashMap<(u32, Purpose), Purpose>,
     /// The sites at which tasks exclude each other, with their waits.
     exclusive: Vec<(u32, SiteWaits)>,
+    /// Semaphores that are locks.
+    mutexes: FxHashSet<LockId>,
 }
 
 /// The number of a function that is not known.
@@ -88,14 +94,22 @@ pub(super) const UNKNOWN: u32 = 0;
 const WAKERS: usize = 8;
 
 impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
-    pub(super) fn new(purposes: &'a Purposes, functions: F) -> Self {
-        Self { purposes, functions, objects: FxHashMap::default(), sites: FxHashMap::default() }
+    pub(super) fn new(purposes: &'a Purposes, tasks: &'a [TaskRow], functions: F) -> Self {
+        Self {
+            purposes,
+            tasks,
+            last_ns: i64::MIN,
+            functions,
+            objects: FxHashMap::default(),
+            sites: FxHashMap::default(),
+        }
     }
 
     /// Adds the rows of a batch.
     pub(super) fn add(&mut self, batch: &Batch) {
         for index in 0..batch.len() {
             let row = batch.row(index);
+            self.last_ns = self.last_ns.max(row.ts_ns());
             match (row.lock(), row.task()) {
                 (Some(lock), Some(task)) => self.row(&row, lock, task),
                 _ if row.kind() == EventKind::Lost => self.lose(row.ts_ns()),
@@ -134,7 +148,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                 object.begin(Open { task, site: (number, kind), begin_ns, is_named }, functions(number));
             }
             EventKind::Wake => {
-                object.semaphore.given_back(task);
+                object.semaphore.given_back(task, row.ts_ns());
                 let number = purposes.site(row.stack());
                 for open in &object.open {
                     let site = sites.entry(open.site).or_default();
@@ -144,7 +158,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                 object.wake(task, functions(number), row.ts_ns());
             }
             EventKind::Acquire => {
-                object.semaphore.taken(task);
+                object.semaphore.taken(task, row.ts_ns());
                 object.end(task, row.ts_ns(), row.peer_task(), sites);
             }
             _ => object.give_up(task, row.ts_ns(), sites),
@@ -175,12 +189,21 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                 exclusive.push((site.0, waits));
             }
         }
+        let mut mutexes = FxHashSet::default();
         let of_object = |(lock, object): (LockId, Box<Object>)| {
             let Object { group, code, waiters, stacks, semaphore, .. } = *object;
             let context = Context { one_waiter_each: false, wakes_elsewhere: code.wakes_elsewhere() };
             let is_semaphore =
                 matches!(self.purposes.of_lock(lock), Some(OfLock::Decided { kind: Purpose::Semaphore, .. }));
-            let behaviour = if is_semaphore && semaphore.is_lock() {
+            let behaviour = if is_semaphore
+                && waiters.len() == 1
+                && semaphore.is_life(self.tasks, end_ns.max(self.last_ns))
+            {
+                Behaviour::Purpose(Purpose::Exit)
+            } else if is_semaphore && semaphore.is_lock() {
+                if semaphore.own > 0 {
+                    mutexes.insert(lock);
+                }
                 Behaviour::Purpose(Purpose::Lock)
             } else if waiters.len() == 1 {
                 Behaviour::OfSite
@@ -190,7 +213,8 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
             };
             (lock, behaviour, stacks.into_iter().collect())
         };
-        Decided { locks: self.objects.into_iter().map(of_object).collect(), sites, exclusive }
+        let locks = self.objects.into_iter().map(of_object).collect();
+        Decided { locks, sites, exclusive, mutexes }
     }
 }
 
@@ -251,16 +275,32 @@ impl Code {
 }
 
 impl Semaphore {
-    fn taken(&mut self, task: TaskId) {
+    fn taken(&mut self, task: TaskId, ts_ns: i64) {
         self.foreign += u64::from(self.taken_by.is_some());
-        self.taken_by = Some(task);
+        self.taken_by = Some((task, ts_ns));
     }
 
-    fn given_back(&mut self, task: TaskId) {
+    fn given_back(&mut self, task: TaskId, ts_ns: i64) {
         match self.taken_by.take() {
-            Some(taker) if taker == task => self.own += 1,
+            Some((taker, taken_ns)) if taker == task => {
+                self.own += 1;
+                self.first.get_or_insert((task, taken_ns, ts_ns));
+            }
             _ => self.foreign += 1,
         }
+    }
+
+    /// Whether a task had it for nearly all of its life, and only one that waited for that took it later, as those do who join a thread of
+    /// Python.
+    fn is_life(self, tasks: &[TaskRow], end_ns: i64) -> bool {
+        let Some((task, taken_ns, given_ns)) = self.first.filter(|_| self.own <= 2 && self.foreign == 0)
+        else {
+            return false;
+        };
+        let row = usize::try_from(task.0).ok().and_then(|at| tasks.get(at));
+        let (start_ns, exit_ns) = row.map_or((None, None), |row| (row.start_ns, row.exit_ns));
+        let lived_ns = exit_ns.unwrap_or(end_ns).saturating_sub(start_ns.unwrap_or(taken_ns));
+        given_ns.saturating_sub(taken_ns).saturating_mul(10) >= lived_ns.saturating_mul(9)
     }
 
     /// A few hand-offs do not make a lock a signal. Functions of locks build signals, too.
@@ -271,8 +311,8 @@ impl Semaphore {
 }
 
 impl Decided {
-    /// Sets the purposes, and returns the sites at which tasks exclude each other.
-    pub(super) fn apply(self, purposes: &mut Purposes) -> Vec<(u32, SiteWaits)> {
+    /// Sets the purposes, and returns the sites at which tasks exclude each other, and the semaphores that are locks.
+    pub(super) fn apply(self, purposes: &mut Purposes) -> (Vec<(u32, SiteWaits)>, FxHashSet<LockId>) {
         purposes.by_site = self.sites;
         for (lock, observed, stacks) in self.locks {
             let Some(OfLock::Decided { kind, .. }) = purposes.of_lock(lock) else { continue };
@@ -280,6 +320,6 @@ impl Decided {
             let has = (stacks.iter().any(&idle), !stacks.iter().all(&idle));
             purposes.by_lock[lock.0 as usize] = OfLock::Decided { behaviour: observed, kind, has };
         }
-        self.exclusive
+        (self.exclusive, self.mutexes)
     }
 }
