@@ -9,6 +9,8 @@
 //! it gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
 //! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss. The life of a thread of
 //! which nothing is on record but its creation is unknown, too.
+//!
+//! A task of another program that only woke a recorded one, as an interrupt's does, is in the trace and not in the ledger.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -173,7 +175,12 @@ struct Book {
 
 /// A task whose time is known up to `last_ns`.
 struct TaskTime {
+    /// Its process; 0 if that is not on record.
+    pid: i32,
+    seen: Seen,
     last_ns: i64,
+    /// Its time across losses.
+    lost_ns: i64,
     exit_ns: Option<i64>,
     /// Open waits.
     waits: Vec<(LockId, Purpose)>,
@@ -183,9 +190,21 @@ struct TaskTime {
     held: FxHashSet<LockId>,
 }
 
+/// What the rows of a task say.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    /// There are none.
+    Nothing,
+    /// It woke others.
+    Wakes,
+    /// It is one of those that were recorded.
+    Itself,
+}
+
 impl TaskTime {
-    fn new(last_ns: i64, exit_ns: Option<i64>) -> Self {
-        Self { last_ns, exit_ns, waits: Vec::new(), tried: Vec::new(), held: FxHashSet::default() }
+    fn new(pid: i32, last_ns: i64, exit_ns: Option<i64>) -> Self {
+        let (waits, tried, held) = (Vec::new(), Vec::new(), FxHashSet::default());
+        Self { pid, seen: Seen::Nothing, last_ns, lost_ns: 0, exit_ns, waits, tried, held }
     }
 }
 
@@ -193,7 +212,7 @@ impl Book {
     fn new(tasks: &[TaskRow], start_ns: i64, covers_all: bool) -> Self {
         let time = |task: &TaskRow| {
             let last_ns = task.start_ns.unwrap_or(start_ns).max(start_ns);
-            (task.id, TaskTime::new(last_ns, task.exit_ns))
+            (task.id, TaskTime::new(task.pid, last_ns, task.exit_ns))
         };
         let (tasks, threads) = (tasks.iter().map(time).collect(), FxHashMap::default());
         Self { covers_all, start_ns, tasks, sums: Ledger::default(), threads }
@@ -204,7 +223,11 @@ impl Book {
             return self.lose(event.ts_ns);
         }
         let Some(id) = event.task else { return };
-        let task = self.tasks.entry(id).or_insert_with(|| TaskTime::new(self.start_ns, None));
+        let task = self.tasks.entry(id).or_insert_with(|| TaskTime::new(0, self.start_ns, None));
+        task.seen = task.seen.max(if event.kind == EventKind::Wake { Seen::Wakes } else { Seen::Itself });
+        if task.seen != Seen::Itself {
+            return;
+        }
         let ns = event.ts_ns.saturating_sub(task.last_ns).max(0);
         task.last_ns = task.last_ns.max(event.ts_ns);
         let ended = event.lock.filter(|_| matches!(event.kind, EventKind::Acquire | EventKind::Abandon));
@@ -279,7 +302,7 @@ impl Book {
     fn lose(&mut self, ts_ns: i64) {
         for task in self.tasks.values_mut() {
             let ns = ts_ns.saturating_sub(task.last_ns).max(0);
-            (task.last_ns, self.sums.unknown_ns) = (task.last_ns.max(ts_ns), self.sums.unknown_ns + ns);
+            (task.last_ns, task.lost_ns) = (task.last_ns.max(ts_ns), task.lost_ns.saturating_add(ns));
             task.waits.clear();
             task.tried.clear();
             task.held.clear();
@@ -287,7 +310,11 @@ impl Book {
     }
 
     fn close(mut self, end_ns: i64) -> Ledger {
-        for task in self.tasks.values() {
+        let is_recorded = |task: &&TaskTime| task.seen == Seen::Itself && task.pid != 0;
+        let recorded: FxHashSet<i32> = self.tasks.values().filter(is_recorded).map(|task| task.pid).collect();
+        let only_wakes = |task: &&TaskTime| task.seen == Seen::Wakes && !recorded.contains(&task.pid);
+        for task in self.tasks.values().filter(|task| !only_wakes(task)) {
+            self.sums.unknown_ns = self.sums.unknown_ns.saturating_add(task.lost_ns);
             let ns = task.exit_ns.unwrap_or(end_ns).saturating_sub(task.last_ns).max(0);
             let covers_all = self.covers_all && task.exit_ns.is_some();
             task.stretch(ns, &Event::new(end_ns, EventKind::Init, 0), covers_all, &mut self.sums);
