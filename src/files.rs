@@ -28,7 +28,7 @@ pub(crate) fn options(force: bool) -> OutputOptions {
 fn invoker() -> Option<(u32, u32)> {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     let uid = number("SUDO_UID").or_else(|| number("PKEXEC_UID"))?;
-    // Without a group, only that of root is trusted.
+    // Without a group, only root's group is trusted.
     Some((uid, number("SUDO_GID").unwrap_or(0)))
 }
 

@@ -1,6 +1,6 @@
 //! The standard output, with a pager where that helps, and messages on the standard error.
 //!
-//! Errors are returned, also that of a closed pipe: the caller decides what they mean.
+//! Errors are returned, also the error of a closed pipe: the caller decides what they mean.
 
 use std::{
     fmt::Display,

@@ -38,7 +38,7 @@ interpose! {
     MUTEX_CLOCKLOCK: pthread_mutex_clocklock = "C" fn(Lock, clockid_t, *const timespec) => clocklock;
 }
 
-/// The function that tries to lock a mutex: that of the C library, or [`look`].
+/// The function that tries to lock a mutex: the C library's, or [`look`].
 static ATTEMPT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Whether it is [`look`].
 static IS_INTERPOSED: AtomicBool = AtomicBool::new(false);

@@ -167,7 +167,7 @@ fn finish_connecting(connected: Option<()>) {
     STATE.store(if connected.is_some() { CONNECTED } else { OFF }, Ordering::Release);
 }
 
-/// Returns the region: that of this process, of its parent if it has not connected, or null.
+/// Returns the region: this process's, its parent's if this process has not connected, or null.
 pub(crate) fn region() -> *mut Region {
     REGION.load(Ordering::Relaxed)
 }

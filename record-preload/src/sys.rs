@@ -174,7 +174,7 @@ pub(crate) fn cannot_shrink(descriptor: c_int) -> bool {
     seals > 0 && seals & libc::F_SEAL_SHRINK as isize != 0
 }
 
-/// Numbers of descriptors from here on are those of this library, if the program may have so many. Programs get the lowest free numbers.
+/// Numbers of descriptors from here on belong to this library, if the program may have so many. Programs get the lowest free numbers.
 const HIGH: u64 = 768;
 
 /// A descriptor of this library. Another thread of the program may close all that are open, and get its number for a file of its own: it

@@ -70,7 +70,8 @@ pub enum SchedRows {
     /// Those of all recorded tasks, with stacks and wakers, by BPF programs, which need root.
     All,
     /// Those that say what holders do, without stacks and wakers: by a BPF program of all recorded tasks, or of commands that record their
-    /// own calls by the kernel's switch records. If only such a command reports holds, those of threads that hold a lock.
+    /// own calls by the kernel's switch records. If only such a command reports holds, only switches of threads that hold a lock are
+    /// recorded.
     Holders,
     None,
 }

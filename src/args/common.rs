@@ -70,7 +70,7 @@ pub(crate) struct Keys {
     pub(crate) depth: Option<usize>,
 }
 
-/// Names of keys in other tools, and those of klock.
+/// Names of keys in other tools, and klock's name for each.
 const OTHER_KEYS: &[(&str, &str)] = &[
     ("pid", "process"),
     ("tgid", "process"),

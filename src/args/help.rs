@@ -46,7 +46,7 @@ pub(super) fn of_klock(klock: Command, width: usize) -> Command {
         .after_long_help(long)
 }
 
-/// Returns the commands by group: those of the first group, or all, with what they do.
+/// Returns the commands by group, with what they do: the first group's or all.
 fn groups(klock: &Command, is_long: bool, width: usize) -> String {
     let mut text = String::new();
     for (at, (heading, names)) in GROUPS.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Converts filters and times of the command line to those of the library.
+//! Converts filters and times of the command line to the library's.
 
 use std::time::Duration;
 

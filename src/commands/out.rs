@@ -35,7 +35,7 @@ pub(super) fn is_terminal(args: &Output) -> bool {
     args.format == Format::Text && style(args).is_terminal
 }
 
-/// Returns the number of rows to show: that of the arguments, or of a screen on a terminal.
+/// Returns the number of rows to show: what the arguments say, or what a screen has room for on a terminal.
 pub(super) fn limit(args: &Rows) -> Option<usize> {
     match args.limit {
         None if is_terminal(&args.output) && !args.all => Some(terminal::rows()),

@@ -222,7 +222,7 @@ fn filters(args: &args::Record) -> Filters {
     }
 }
 
-/// Returns the status of the command, as a shell reports it, or that of a klock that a signal ended before the command.
+/// Returns the status of the command, as a shell reports it, or the status of a klock that a signal ended before the command.
 fn exit_of(summary: &Summary, target: &Target) -> Exit {
     let code = match (&summary.exit, target) {
         (Some(CommandExit { code: Some(code), .. }), _) => *code,

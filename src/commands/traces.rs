@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use trace_format::{FormatError, Trace};
 
-/// Opens at least one trace. Traces are in the order of the command line, those of a directory in the order of their names.
+/// Opens at least one trace. Traces are in the order of the command line, the traces of a directory in the order of their names.
 pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
     let mut traces = Vec::new();
     for path in paths {

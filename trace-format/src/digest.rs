@@ -87,7 +87,7 @@ impl Digest {
         if crc32fast::hash(&zeroed) == found && is_whole { Ok(Some(digest)) } else { Err(damaged()) }
     }
 
-    /// Returns the checksum of the column chunk with this index among those of all row groups.
+    /// Returns the checksum of the column chunk with this index among the chunks of all row groups.
     pub(crate) fn chunk(&self, index: usize) -> Option<u32> {
         let digits = self.chunks.get(index * DIGITS..(index + 1) * DIGITS)?;
         u32::from_str_radix(digits, 16).ok()

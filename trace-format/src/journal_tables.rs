@@ -104,7 +104,7 @@ pub(crate) struct StackRows {
 }
 
 impl StackRows {
-    /// Adds stacks without names, whose ids are those of rows to come. The first ones stay without if there are too many.
+    /// Adds stacks without names, whose ids are in rows to come. The first ones stay without if there are too many.
     pub(crate) fn add_bare(
         &mut self,
         stacks: &[BareStack],
@@ -191,7 +191,7 @@ impl StackRows {
         take(stack)
     }
 
-    /// Whether the ids before this one may be those of missing stacks.
+    /// Whether the ids before this one may belong to missing stacks.
     fn may_be_missing(&self, id: i32) -> bool {
         usize::try_from(id.saturating_sub(self.next)).is_ok_and(|count| self.missing + count <= MAX_MISSING)
     }

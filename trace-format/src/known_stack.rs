@@ -2,7 +2,7 @@
 //! recognize it, so that they report its number instead of another copy. They do not become part of a trace.
 //!
 //! Programs look up a [`KnownStackKey`], which leads to the place of a [`KnownStack`] in an array. The recorder does not write to a
-//! place again as long as a program may still read it, and a program checks that the place is that of its key: the kernel reuses
+//! place again as long as a program may still read it, and a program checks that the place has its key: the kernel reuses
 //! the memory of a removed key at once.
 
 use crate::wire::{Incarnation, stack};

@@ -45,7 +45,7 @@ pub struct Hello {
     /// [`MAGIC`]: both sides are of the same build.
     pub magic: u64,
     /// The process id in its own PID namespace. klock trusts only the socket's credentials; a different value means that the
-    /// thread ids of the process are those of its namespace.
+    /// thread ids of the process are ids in its namespace.
     pub pid: u32,
     /// The reason of the request, one of [`reason`].
     pub reason: u32,
@@ -202,7 +202,7 @@ pub mod op {
 
     /// The frames of a stack that later records of this session refer to. Stacks are numbered from 1. `address` is the number
     /// of frames, 1 to [`MAX_FRAMES`](super::MAX_FRAMES). The payloads hold two frames each, leaf first: the first frame is the
-    /// return address of the call. The time is that of the next record, or a little earlier.
+    /// return address of the call. The time is the next record's, or a little earlier.
     pub const STACK: u8 = 32;
     /// `address` records were lost before the next record. The api is one of [`lost`](super::lost).
     pub const LOST: u8 = 33;

@@ -231,7 +231,7 @@ impl Trace {
         self.check_chunk_at(row_group * group.num_columns() + at, row_group, group.column(at))
     }
 
-    /// Compares the checksum of the column chunk with this index among those of all row groups.
+    /// Compares the checksum of the column chunk with this index among the chunks of all row groups.
     fn check_chunk_at(
         &self,
         at: usize,
@@ -455,7 +455,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Opens a file, which passes the same checks as those of a trace.
+    /// Opens a file, which passes the same checks as the files of a trace.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ named_enum! {
     Covers, "covers" {
         /// All of every recorded task.
         All = "all",
-        /// At least those of tasks that hold a lock for which another task waits; others may be missing.
+        /// At least the times of tasks that hold a lock for which another task waits; others may be missing.
         ContendedHolds = "contended_holds",
         /// None for certain.
         None = "none",

@@ -26,7 +26,7 @@ pub struct SideRows {
 pub(crate) struct NewRows {
     /// Whether the lists of frames of earlier checkpoints are forgotten.
     pub(crate) forgets: bool,
-    /// Lists of frames, numbered on from those of earlier checkpoints.
+    /// Lists of frames, numbered on from the lists of earlier checkpoints.
     pub(crate) lists: Vec<Arc<[Frame]>>,
     /// Stacks, with the numbers of their lists.
     pub(crate) stacks: Vec<(StackId, Vec<u32>)>,

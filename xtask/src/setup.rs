@@ -145,7 +145,7 @@ pub(crate) fn components() -> Result<Option<String>> {
     Ok((!complete()).then(|| "cannot find rustfmt and clippy; install them beside cargo".to_owned()))
 }
 
-/// Installs the Debian packages of those of these programs and libraries that are missing. Returns a reason if some still are.
+/// Of these programs and libraries, installs the Debian packages of the missing ones. Returns a reason if some still are.
 fn packages(names: &[&str]) -> Result<Option<String>> {
     let known: Vec<_> = PROGRAMS.iter().chain(LIBRARIES).filter(|(name, _)| names.contains(name)).collect();
     let missing = || known.iter().filter(|(name, _)| !is_met(name));

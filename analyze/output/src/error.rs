@@ -140,7 +140,7 @@ impl AnalyzeError {
     }
 }
 
-/// Words of other tools, and those of klock for them.
+/// Words of other tools, and klock's word for each.
 const ALIASES: [(&str, &str); 7] = [
     ("line", "site"),
     ("function", "site"),

@@ -40,7 +40,7 @@ impl Pack {
         self.strings.number(&printable(text))
     }
 
-    /// Returns the number of a text without the ids of locks in it: of `#3 hot (mutex) in #4`, those of `hot (mutex) in #4`.
+    /// Returns the number of a text without the ids of named locks: `#3 hot (mutex) in #4` has the number of `hot (mutex) in #4`.
     pub(super) fn label(&mut self, text: &str) -> i64 {
         let is_id = |word: &str| {
             word.strip_prefix('#').is_some_and(|id| !id.is_empty() && id.bytes().all(|c| c.is_ascii_digit()))

@@ -28,7 +28,7 @@ const COARSE: usize = 8;
 /// Windows that are chosen.
 const WINDOWS: usize = 4;
 
-/// The receivers of all intervals: the levels of locks, those of threads, and the kept intervals.
+/// What gathers the intervals of a trace: the levels of locks, the levels of threads, and the intervals that are kept.
 pub(super) type Sinks = (Levels, Levels, Keep);
 
 /// The time and the windows of a timeline.

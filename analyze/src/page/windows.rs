@@ -11,7 +11,7 @@ use intervals::items::{Charge, Hold, Item, Sink, Wait};
 /// The lock of no lock.
 pub(super) const NO_LOCK: LockId = LockId(-1);
 
-/// What a kept interval is.
+/// The kinds of kept intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeptKind {
     Hold,

@@ -20,7 +20,7 @@ use tables::{
 
 /// The most locks that are shown.
 const MAX_LOCKS: usize = 12;
-/// The most periods, of which nearly all have no events.
+/// Maximum number of periods. Where a trace has so many, hardly any of them has events.
 const MOST_PERIODS: i64 = 10_000;
 /// Periods of the waits over time.
 const PERIODS: i64 = 120;

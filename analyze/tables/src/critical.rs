@@ -55,7 +55,7 @@ pub struct CriticalOptions {
     pub limit: Option<usize>,
     /// The task whose path is walked and the window; the locks that are shown, and the waits for them.
     pub filter: Filter,
-    /// Windows of tasks, whose paths are walked instead of that of one task.
+    /// Windows of tasks, whose paths are walked instead of the path of one task.
     pub spans: Option<Spans>,
     /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
     pub allow_loss: bool,
@@ -76,7 +76,7 @@ pub struct CriticalPath {
     pub trust: Trust,
 }
 
-/// A lock that is on the path or was waited for. Its numbers are those of [`columns`].
+/// A lock that is on the path or was waited for. [`columns`] describes its numbers.
 pub type CriticalRow = rank::Row<CriticalKey>;
 
 /// The key of a row.
@@ -106,7 +106,7 @@ sums! {
     }
 }
 
-/// Walks the path of a task in each trace, or those of spans, and adds up its parts by lock.
+/// Walks the path of a task in each trace, or the paths of spans, and adds up the parts by lock.
 ///
 /// # Errors
 ///
@@ -219,7 +219,7 @@ impl Sink for Waited<'_> {
     }
 }
 
-/// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and those of spans their name.
+/// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and rows of spans the span's name.
 pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<CriticalRow>> {
     type Of = Column<CriticalRow>;
     let part = move |row: &CriticalRow| row.get("path_ns").and_then(|ns| units::ppm(ns, path_ns));

@@ -121,7 +121,7 @@ impl ChangeRow {
     }
 }
 
-/// Declares the columns. Values are shown as those of `metric`.
+/// Declares the columns. Values are shown in the unit of `metric`.
 pub fn columns(metric: Metric) -> Vec<Column<ChangeRow>> {
     type Of = Column<ChangeRow>;
     fn whole(value: Option<f64>) -> Cell<'static> {
@@ -183,7 +183,8 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
             side.keys.get(name).map_or(0.0, |key| measure::value(options.metric, (key, &side.lengths)))
         };
         let (was, is) = (value(&before), value(&after));
-        // Positive numbers are in the order of their bits. Of equal differences, such as none, that of the greater values comes first.
+        // Positive numbers are in the order of their bits. Of equal differences, such as no difference, the one of the greater values comes
+        // first.
         [(was - is).abs().to_bits(), was.max(is).to_bits()]
     };
     names.sort_by_cached_key(|name| (Reverse(difference(name)), *name));

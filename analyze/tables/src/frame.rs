@@ -71,7 +71,7 @@ sums! {
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<S, const KEYS: usize> {
     keys: [&'static str; KEYS],
-    /// Those of the key, then those of the sums.
+    /// The columns of the key, then the columns of the sums.
     columns: Vec<Vec<i64>>,
     sums: PhantomData<S>,
 }

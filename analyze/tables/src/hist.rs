@@ -1,8 +1,8 @@
 //! `klock hist`: the number of waits or holds in each bucket of times, by key.
 //!
-//! The waits and holds are those of a report: waits that ended with the lock and whose start was seen, holds whose both ends were
-//! seen. So the counts of a key add up to those of its row. Text has a line with a bar per bucket and a block per key; each key has a scale of
-//! its own, and fine buckets are merged until at most 40 lines of a key are left. Memory grows with the number of keys.
+//! The table counts the waits and holds of a report: waits that ended with the lock and whose start was seen, holds whose both ends were
+//! seen. So the counts of a key add up to the counts of its row there. Text has a line with a bar per bucket and a block per key; each key
+//! has a scale of its own, and fine buckets are merged until at most 40 lines of a key are left. Memory grows with the number of keys.
 
 use std::{
     borrow::Borrow,

@@ -174,7 +174,7 @@ pub fn of_inputs(
     Ok(Written { rows: written, hidden, has_conditions, trust: Trust::merged(trusts) })
 }
 
-/// Whether this word is that of the time of a hold in a state.
+/// Whether this word names the time of a hold in a state.
 fn is_state(column: &Column<Row>, word: &str) -> bool {
     column.visibility == Visibility::OnRequest && column.is_called(word)
 }

@@ -271,7 +271,7 @@ impl Key {
     }
 }
 
-/// Returns the frames of a stack without those of the switch itself, which all stacks share.
+/// Returns the frames of a stack without the frames of the switch itself, which all stacks share.
 fn outside_scheduler(stack: &[String]) -> &[String] {
     let is_switch = |frame: &&String| matches!(frame.as_str(), "__schedule" | "schedule");
     let switch = stack.iter().take_while(is_switch).count();

@@ -68,7 +68,7 @@ pub struct LockOrder {
     pub by: By,
     /// The number of traces.
     pub traces: usize,
-    /// The steps of the cycles, those of one cycle together.
+    /// The steps of the cycles. The steps of one cycle follow each other.
     pub rows: Vec<OrderRow>,
     /// The number of rows before the limit.
     pub rows_total: usize,

@@ -143,7 +143,7 @@ pub fn gather<'a>(inputs: &'a [Input<'a>], options: &Options) -> Found<'a> {
 
 impl Found<'_> {
     /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has those columns on request that
-    /// say what waits were spent with, and with `states` those of the holders' states.
+    /// say what waits were spent with, and with `states` what the holders did.
     pub fn report(
         &self,
         options: &Options,
@@ -206,7 +206,8 @@ impl Table for Report {
         columns(self.by, self.traces > 1)
     }
 
-    /// Adds the column of polling where it is not 0, and those of attempts and of what was open at the end, if a row has no acquisition.
+    /// Adds the column of polling where it is not 0, and the columns of attempts and of what was open at the end, if a row has no
+    /// acquisition.
     fn text_columns(&self) -> Vec<String> {
         let has_none = self.by != By::Process && self.rows.iter().any(|row| row["count"] == 0);
         let is_used = |column: &Column<Row>| self.rows.iter().any(|row| row[&*column.field.name] > 0);

@@ -30,7 +30,7 @@ pub trait Table: Serialize + Sized {
     /// Declares the columns.
     fn columns(&self) -> Vec<Column<Self::Row>>;
 
-    /// Returns the default columns of text, if their order differs from that of the declaration.
+    /// Returns the default columns of text, if their order differs from the order of the declaration.
     fn text_columns(&self) -> Vec<String> {
         Vec::new()
     }
@@ -53,7 +53,7 @@ pub trait Table: Serialize + Sized {
     /// Returns the rows in their order.
     fn rows(&self) -> impl Iterator<Item = impl Borrow<Self::Row>>;
 
-    /// Returns the name of a row in text, if it is not that of the column.
+    /// Returns the name of a row in text, if it is not the name of the column.
     fn text_name(&self, _row: &Self::Row) -> Option<String> {
         None
     }

@@ -160,7 +160,7 @@ impl Finish for Gathered<'_> {
     }
 }
 
-/// Returns the length of the longest trace and that of a period.
+/// Returns the length of the longest trace and the length of a period.
 fn span_and_period(windows: &[(i64, i64)], options: &Options) -> (i64, i64) {
     // The longest trace decides; all start at the same time after the start of their trace.
     let span_ns = windows.iter().map(|(from_ns, to_ns)| to_ns.saturating_sub(*from_ns)).max().unwrap_or(0);
@@ -210,7 +210,7 @@ impl Table for Timeline {
         columns(self.by, self.traces > 1)
     }
 
-    /// Returns the cells in which something happened, by period, those of a period by waiting.
+    /// Returns the cells in which something happened, by period, and by waiting within a period.
     fn rows(&self) -> impl Iterator<Item = impl Borrow<PeriodRow>> {
         (0..self.periods()).flat_map(|period| {
             let (from_ns, to_ns) = self.period(period);

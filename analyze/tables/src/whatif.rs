@@ -44,7 +44,7 @@ pub struct WhatIfOptions {
     pub progress: Option<String>,
     /// The most events that are replayed.
     pub events: u64,
-    /// Whether sleep outside of locks ends at its recorded time, as that of a server that waits for requests.
+    /// Whether sleep outside of locks ends at its recorded time, as the sleep of a server that waits for requests.
     pub idle_open: bool,
     /// Whether to show predictions of replays that do not fit.
     pub anyway: bool,

@@ -22,7 +22,7 @@ impl<K: RecentKey, V: Copy, const PLACES: usize> Recent<K, V, PLACES> {
         self.0[key.number() % PLACES].filter(|(recent, _)| recent == key).map(|(_, value)| value)
     }
 
-    /// Returns the value of a key: a recent one, or that of the table, which is recent from now on.
+    /// Returns the value of a key: a recent one, or the table's, which is recent from now on.
     pub(crate) fn get_or(&mut self, key: K, table: impl FnOnce() -> Option<V>) -> Option<V> {
         self.get(&key).or_else(|| table().inspect(|value| self.set(key, *value)))
     }

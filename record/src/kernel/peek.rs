@@ -25,7 +25,7 @@ pub trait Memory {
     /// Copies memory at an address to `into`.
     fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()>;
 
-    /// Returns the address of the current `task_struct` of a CPU; without a CPU, that of the calling thread.
+    /// Returns the address of the current `task_struct` of a CPU; without a CPU, the `task_struct` of the calling thread.
     fn task(&mut self, cpu: Option<u32>) -> Option<u64>;
 
     /// Reads a 64-bit word.

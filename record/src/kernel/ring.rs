@@ -5,7 +5,7 @@ use aya::maps::{MapData, RingBuf};
 /// Maximum events of one ring in one drain: somewhat more than a ring of the default size holds.
 const MAX_EVENTS: usize = 100_000;
 
-/// Distance at which events are prefetched, in bytes: that of some events.
+/// Distance at which events are prefetched, in bytes: some events.
 const EVENTS_AHEAD: usize = 512;
 /// Maximum number of cache lines of an event.
 const EVENT_LINES: usize = 2;

@@ -1,6 +1,6 @@
 //! Converts ticks of the processor's time-stamp counter to CLOCK_MONOTONIC in nanoseconds.
 //!
-//! Both clocks are read together repeatedly; times between two readings are interpolated. So the error of a time is at most that of
+//! Both clocks are read together repeatedly; times between two readings are interpolated. So the error of a time is at most the error of
 //! the readings around it: half of the ticks that reading the other clock took. If the kernel corrects its clock during the
 //! recording, the next reading follows it.
 

@@ -59,7 +59,7 @@ pub(crate) struct DrainQueue {
     /// Processes that could not read the clock any more.
     pub(super) clockless: AtomicU64,
     pub(super) invalid_slots: AtomicU64,
-    /// Programs that the processes have started, and those of all programs that got a region.
+    /// How many programs the processes have started, and how many programs got a region.
     pub(super) started: AtomicU64,
     pub(super) joined_programs: AtomicU64,
     /// Of the started programs, those that cannot record themselves, by reason.

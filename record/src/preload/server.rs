@@ -137,7 +137,7 @@ impl Server {
 }
 
 /// Waits until there is something to do. Returns the indices of connections that sent something or were closed, in ascending
-/// order; if there are many, those of klock's own user come first.
+/// order; if there are many, the connections of klock's own user come first.
 fn wait(socket: &OwnedFd, open: &HalfOpen<OwnedFd>) -> Vec<usize> {
     let in_flags = |fd| PollFd::new(fd, PollFlags::IN);
     let mut polled = vec![in_flags(socket)];

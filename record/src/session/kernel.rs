@@ -71,7 +71,7 @@ pub(super) struct KernelSide {
     probed_locks: LockSources,
 }
 
-/// A command that has not executed its program yet, as far as is known: its stacks are those of klock, which have no rows.
+/// A command that has not executed its program yet, as far as is known: its stacks are klock's own, which have no rows.
 struct Launching {
     pid: u32,
     /// Copies of stacks that may be later than the execution, which another CPU reports.

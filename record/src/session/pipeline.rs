@@ -1,4 +1,4 @@
-//! The pipeline from ordered records to rows: merges kernel records with those of self-recording processes, and hands rows to
+//! The pipeline from ordered records to rows: merges kernel records with the records of self-recording processes, and hands rows to
 //! the sink.
 
 use trace_format::{EventColumns, LockRow};

@@ -35,7 +35,7 @@ impl Session<'_> {
         events + rows.len() as u64 + self.backlog.records()
     }
 
-    /// Adds batches to the merger, those of the backlog first. Returns `false` if there were none.
+    /// Adds batches to the merger, the backlog's first. Returns `false` if there were none.
     pub(super) fn add_batches(&mut self) -> bool {
         let Self { preload: Some(preload), backlog, .. } = self else { return false };
         preload.add_batches(|preload| {

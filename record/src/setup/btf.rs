@@ -48,7 +48,7 @@ pub struct TaskOffsets {
     pub status: Option<u32>,
 }
 
-/// Offsets in bytes into `struct pt_regs`; none if BPF programs cannot find that of a task (`bpf_task_pt_regs`, 5.15).
+/// Offsets in bytes into `struct pt_regs`; none if BPF programs cannot find the `pt_regs` of a task (`bpf_task_pt_regs`, 5.15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterOffsets {
     /// The number of the system call: `orig_ax` (x86-64) or `syscallno` (aarch64).

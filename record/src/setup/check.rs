@@ -87,7 +87,7 @@ pub(crate) struct SafetyFacts {
 }
 
 impl SafetyFacts {
-    /// Collects the facts. `options` are those of an output in the working directory.
+    /// Collects the facts. `options` name an output in the working directory.
     pub(crate) fn gather(host: &HostFacts, options: &OutputOptions) -> Self {
         Self {
             kernel: host.version(),

@@ -172,7 +172,7 @@ impl FutexWaits {
     }
 }
 
-/// Adds a wait that has only this record: it began at `begun_ns`, and the header's times are those of the wait.
+/// Adds a wait that has only this record: it began at `begun_ns`, and the header has the times of the wait.
 pub(crate) fn whole(at: &Header, word: u64, begun_ns: i64, errno: Option<i32>, context: &mut Context<'_>) {
     let lock = futex(at, word, context);
     let times = Some(OffCpuTimes::default());

@@ -1,6 +1,6 @@
 //! Decodes the kernel side's records of pthread functions and of slow paths of other locks into facts.
 //!
-//! The kernel side reads the lock's words at the call. Their meaning is that of glibc's `sysdeps/nptl/internaltypes.h`,
+//! The kernel side reads the lock's words at the call. Their meaning follows from glibc's `sysdeps/nptl/internaltypes.h`,
 //! `nptl/pthreadP.h` and `nptl/pthread_rwlock_common.c`, unchanged since 2.25. Calls that the words show to be refused make no
 //! fact.
 

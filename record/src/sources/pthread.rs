@@ -104,7 +104,7 @@ pub(crate) fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<Probe
 /// Maximum number of files that may be a process's libc.
 const MAX_LIBCS: usize = 8;
 
-/// Returns the libc that a program will use once it is started: that of klock itself, if both use the same loader.
+/// Returns the libc that a program will use once it is started: klock's own, if both use the same loader.
 ///
 /// The program will run with klock's rights, so klock itself reads its headers.
 pub(crate) fn libc_of_command(program: &Path, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
@@ -116,7 +116,7 @@ pub(crate) fn libc_of_command(program: &Path, files: &mut TargetFiles) -> Result
     }
 }
 
-/// Returns whether a path is that of `libc.so.6`, `libc-2.31.so`, or before glibc 2.34 `libpthread.so.0`, `libpthread-2.31.so`.
+/// Returns whether a path names `libc.so.6`, `libc-2.31.so`, or before glibc 2.34 `libpthread.so.0`, `libpthread-2.31.so`.
 fn is_libc(path: &str) -> bool {
     let name = name_of(path);
     ["libc.so", "libc-2", "libpthread.so", "libpthread-2"].iter().any(|begin| name.starts_with(begin))

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Batch {
-    /// Replaces the ids of rows of the locks table by those of the locks that they stand for.
+    /// Replaces the ids of rows of the locks table by the ids of the locks that they stand for.
     pub(super) fn with_lock_ids(self, shared: &SharedLocks) -> Self {
         if shared.is_empty() {
             return self;

@@ -1,7 +1,7 @@
 //! Two integers in one field of a record: two integers in, the field out, and the reverse.
 
 /// Two words of a user lock, as the BPF program read them: the first word in the low half, the owner's thread id in the high
-/// half for locks that store one. Valid only with [`LOCK_WORDS`](super::flag::LOCK_WORDS). Offsets are those of glibc on
+/// half for locks that store one. Valid only with [`LOCK_WORDS`](super::flag::LOCK_WORDS). Offsets are as in glibc on
 /// 64-bit machines (`sysdeps/nptl/bits/struct_mutex.h`, `struct_rwlock.h`).
 pub mod lock_words {
     /// Packs both words.

@@ -1,4 +1,4 @@
-//! Row groups behind those of an unfinished events file: events in, bytes in the file and the metadata of the row groups out.
+//! Row groups behind the row groups of an unfinished events file: events in, bytes in the file and the metadata of the row groups out.
 //!
 //! The Parquet writer starts at the beginning of a file. So it writes behind the rows that are there, without the first word, and its
 //! offsets are shifted.

@@ -34,7 +34,7 @@ const MAX_ENCODED: usize = 8 << 20;
 pub(super) struct CountingFile {
     file: Arc<File>,
     bytes: u64,
-    /// Bytes that are not written: those of the next ones that the file has already.
+    /// Of the next bytes, those that the file has already: they are not written.
     skipped: usize,
     crc: crc32fast::Hasher,
     /// Whether a write has failed. The Parquet writer still flushes its buffer when it is dropped, after the end of the file was

@@ -126,7 +126,7 @@ impl EventsFile {
         &self.checksums
     }
 
-    /// Returns the number of bytes, with those of the open row group.
+    /// Returns the number of bytes, including the open row group.
     pub(super) fn bytes(&self) -> usize {
         self.file.bytes_written() + self.columns.iter().map(ChunkWriter::bytes).sum::<usize>()
     }

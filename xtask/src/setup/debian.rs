@@ -7,8 +7,8 @@ use crate::{
     process::{Run, has},
 };
 
-/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: that of a part that runs beside
-/// this one takes them away before they are installed.
+/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: a part that runs beside this one
+/// takes them away before they are installed.
 const ATTEMPTS: u32 = 3;
 
 /// Installs Debian packages. Returns a reason if that failed.

@@ -10,7 +10,7 @@ use crate::process::{Outcome, Run};
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TestProgram {
-    /// Name of its target: that of the file, of the library, or of the program.
+    /// Name of its target: the name of the file, of the library, or of the program.
     pub(super) target: String,
     /// Whether it has the unit tests of a library or a program.
     pub(super) is_unit: bool,

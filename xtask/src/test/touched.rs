@@ -27,7 +27,7 @@ pub(super) fn parts(files: &[String]) -> Vec<&'static str> {
 }
 
 /// Returns the files that differ from the last commit that the checkout shares with the main branch. On the main branch
-/// itself, those of the commits of the last day.
+/// itself, the files of the commits of the last day.
 pub(super) fn files() -> Result<Vec<String>> {
     let git = |words: &[&str]| Run::new("git", words).read();
     let head = git(&["rev-parse", "HEAD"])?;

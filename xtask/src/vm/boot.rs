@@ -153,8 +153,8 @@ impl Guest<'_> {
     }
 }
 
-/// Returns the kernel's command line, with the frequency of the time-stamp counter where the emulator passes on that of this machine. Beside
-/// other work kernels before 6.12 cannot measure it, and take another clock. They correct it once they run.
+/// Returns the kernel's command line, with the frequency of the time-stamp counter where the emulator passes on this machine's counter.
+/// Beside other work kernels before 6.12 cannot measure it, and take another clock. They correct it once they run.
 fn command_line() -> String {
     tsc_khz().map_or_else(|| COMMAND_LINE.to_owned(), |khz| format!("{COMMAND_LINE} tsc_early_khz={khz}"))
 }
@@ -178,7 +178,7 @@ fn tsc_khz() -> Option<u128> {
     Some(u128::from(last.wrapping_sub(first)) * 1_000_000 / (end - begin).as_nanos())
 }
 
-/// The counter of an emulated processor is not that of this machine.
+/// The counter of an emulated processor is not this machine's.
 #[cfg(not(target_arch = "x86_64"))]
 fn tsc_khz() -> Option<u128> {
     None

@@ -82,7 +82,7 @@ fn find_image(directory: &Path) -> Option<PathBuf> {
     in_boot.chain(beside_modules).find(is_image)
 }
 
-/// apt's lists of one release, apart from those of the machine.
+/// apt's lists of one release, apart from the machine's lists.
 struct Index {
     options: Vec<String>,
     directory: PathBuf,

@@ -40,7 +40,7 @@ pub(super) enum Place {
 }
 
 pub(super) struct Scenario {
-    /// Its name, also that of its directory.
+    /// Its name, which its directory has, too.
     pub(super) name: &'static str,
     pub(super) place: Place,
     pub(super) seconds: fn(&Setting) -> u32,

@@ -147,7 +147,7 @@ impl Chains {
         }
     }
 
-    /// Collects the time of a queue since its last change, and that of its cycle.
+    /// Collects the time of a queue since its last change, and the time of its cycle.
     pub(super) fn flush(&mut self, queue: u32, now_ns: i64) {
         let node = &mut self.nodes[queue as usize];
         if node.cycle == 0 {

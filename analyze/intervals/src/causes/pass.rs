@@ -32,7 +32,7 @@ pub(super) struct Finished<'a, R> {
 
 /// Follows the payers of all waits.
 pub(super) struct Pass<'a, R> {
-    /// The selected locks, and all others. Locks are independent, and the counts of the selected ones are those of the trust block.
+    /// The selected locks, and all others. Locks are independent, and the trust block counts the selected ones.
     engines: [Engine; 2],
     queues: Queues<'a, R>,
     /// Locks with waits that had rows in the nanosecond of the clock.

@@ -100,7 +100,7 @@ impl GroupsInOrder {
 }
 
 /// Gives late rows the time of the row before them, and orders rows of equal time. `now_ns` is the time of the last row before these, and
-/// becomes that of the last of them.
+/// becomes the time of the last of them.
 pub(crate) fn settle(rows: &mut [Event], now_ns: &mut i64) {
     for row in rows.iter_mut() {
         *now_ns = row.ts_ns.max(*now_ns);

@@ -495,7 +495,7 @@ impl New {
 }
 
 impl OpenHold {
-    /// A hold that begins. `complete` is that of its lock.
+    /// A hold that begins. `complete` says whether all holds of its lock are recorded.
     #[inline(always)]
     pub(super) fn new(hold: Hold, since_ns: i64, excludes: bool, complete: bool) -> Self {
         Self { hold, since_ns, excludes, superseded: false, waiters: 0, depth: 1, complete }

@@ -164,7 +164,7 @@ impl Names {
         }
     }
 
-    /// Returns the name of a process: that of its first thread, or of any thread.
+    /// Returns the name of a process: the name of its first thread, or of any thread.
     pub fn process_comm(&self, pid: i32) -> Option<&str> {
         let comm = |first: bool| {
             let is_of_process = |task: &&TaskRow| task.pid == pid && (task.tid == pid || !first);

@@ -20,7 +20,7 @@ impl<'a> Input<'a> {
     /// # Errors
     ///
     /// As [`open`](Self::open). A trace without events, or without the lock, task or function of the filter, is skipped if there
-    /// is another; if there is none, the error is that of the first.
+    /// is another; if there is none, the error of the first trace is returned.
     pub fn open_all(
         traces: impl IntoIterator<Item = &'a Trace>,
         frames: usize,

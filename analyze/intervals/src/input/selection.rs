@@ -152,7 +152,7 @@ impl Selection {
         self.selects_lock(lock.0) && self.selects_interval((lock, task), mode, row.stack(), row.wait_ns())
     }
 
-    /// Whether the locks are those of a filter.
+    /// Whether a filter selects the locks.
     pub(super) fn is_of_some_locks(&self) -> bool {
         !self.all_locks
     }

@@ -56,7 +56,7 @@ const UNKNOWN_PERCENT: i64 = 10;
 /// The least share, in per cent, that is worth looking at.
 const LEAST_PERCENT: i64 = 1;
 
-/// System calls in which tasks wait for locks. Sleep in them outside of waits is for locks that are not recorded: those of files, semaphores
+/// System calls in which tasks wait for locks. Sleep in them outside of waits is for locks that are not recorded: locks of files, semaphores
 /// of System V, futexes without the source of futexes, and futexes of io_uring.
 const LOCKING: [&str; 7] =
     ["flock", "fcntl", "semop", "semtimedop", "futex", "futex_waitv", "io_uring_enter"];

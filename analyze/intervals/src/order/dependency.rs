@@ -24,7 +24,7 @@ const MAX_HELD_AT_ONCE: usize = 1 << 10;
 pub struct Acquisition {
     pub node: Node,
     pub mode: Mode,
-    /// The number of the site among those of the trace.
+    /// The number of the site among all sites of the trace.
     pub site: u32,
 }
 

@@ -64,7 +64,7 @@ struct Task {
     held: Vec<(u32, Mode)>,
     /// Sleep that is not followed by such a step yet.
     sleep_ns: i64,
-    /// Its times off the CPU, if those of all tasks are recorded.
+    /// Its times off the CPU, if the recording has them for all tasks.
     off_cpu: Vec<OffCpu>,
 }
 

@@ -1,4 +1,4 @@
-//! Changes of a program: the rules that a replay follows instead of those of the recording.
+//! Changes of a program: the rules that a replay follows instead of the rules of the recording.
 
 use trace_format::Mode;
 

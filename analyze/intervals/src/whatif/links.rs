@@ -59,7 +59,8 @@ impl IdleLinks {
         self.signals - 1
     }
 
-    /// Returns the number of the signal by which a thread starts, and that of the object that it waits for until then. It starts at once.
+    /// Returns the number of the signal by which a thread starts, and the number of the object that it waits for until then. It starts at
+    /// once.
     pub(super) fn start(&mut self) -> (u32, u32) {
         let latencies_ns = &mut self.latencies_ns;
         let object = *self.start_object.get_or_insert_with(|| push(latencies_ns, Vec::new()));

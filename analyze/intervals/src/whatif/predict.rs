@@ -152,7 +152,7 @@ impl<'a> Baseline<'a> {
         let main = self.of(Variant::MAIN).cloned().unwrap_or_default();
         let of_main = find_replay(&changed, Variant::MAIN).cloned().unwrap_or_default();
         let beside = self.as_recorded().cloned().unwrap_or_default();
-        // The replay beside other programs is compared with the recording; the change is that of the program alone.
+        // The replay beside other programs is compared with the recording; the change is the change of the program alone.
         let run = Times {
             recorded_ns: program.recorded_ns,
             replayed_ns: beside.ns,

@@ -42,7 +42,7 @@ pub struct Replayed {
     pub is_stuck: bool,
 }
 
-/// The rank of an event among those of one time.
+/// The rank of an event among the events of one time.
 const FREES: u8 = 0;
 const WOKEN: u8 = 1;
 const OTHER: u8 = 2;

@@ -1,6 +1,6 @@
 //! The change of a metric from one side to the other, with its interval.
 //!
-//! Sums are those of a run, or of a second where a recording is not a run. Quantiles are exact to a 64th: times are counted in buckets.
+//! Sums are per run, or per second where a recording is not a run. Quantiles are exact to a 64th: times are counted in buckets.
 
 use std::{collections::BTreeMap, ops::Range};
 

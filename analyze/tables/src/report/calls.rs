@@ -63,7 +63,7 @@ pub(super) fn has_columns(by: By) -> bool {
     matches!(by.ids(), Ids::Task | Ids::None)
 }
 
-/// Reads every trace again, with idle waits, and returns the columns by row. New rows are those of tasks that got no lock.
+/// Reads every trace again, with idle waits, and returns the columns by row. Tasks that got no lock have new rows.
 pub(super) fn read(by: By, inputs: &[Input<'_>], found: &mut Found<'_>) -> Result<LazyFrame, AnalyzeError> {
     let (with_locks, mut lines) = (found.ids.len(), Lines::new(["row"]));
     for (at, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {

@@ -27,7 +27,7 @@ use intervals::{
 };
 use output::{Column, error::AnalyzeError};
 
-/// The two kinds of times: those of holds and those of waits. Of each, the columns of the shortest time and of the percentiles.
+/// The two kinds of times, holds and waits. Each has a column of the shortest time, and columns of percentiles.
 const COLUMNS: [[&str; 5]; 2] = [
     ["min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"],
     ["wait_min_ns", "wait_p50_ns", "wait_p90_ns", "wait_p99_ns", "wait_p999_ns"],
@@ -71,7 +71,7 @@ pub(super) fn with_spent(rows: LazyFrame) -> LazyFrame {
     rows.with_columns(columns.map(|(name, of)| known(of, col("parted")).alias(name)))
 }
 
-/// Returns the times of a hold that count: its own if both ends were seen, and that of the wait before it.
+/// Returns the times of a hold that count: its own length if both ends were seen, and the length of the wait before it.
 fn times(hold: &Hold) -> impl Iterator<Item = (i64, i64)> {
     let is_complete = hold.state == HoldState::Complete;
     let hold_ns = is_complete.then(|| hold.end_ns.saturating_sub(hold.start_ns));

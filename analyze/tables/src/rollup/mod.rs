@@ -12,7 +12,7 @@
 //! | `traces` | the trace |
 //! | `labels` | a label of the trace |
 //!
-//! The sums are those of [`report`](crate::report), [`hist`](crate::hist), [`blame`](crate::blame) and
+//! The sums are equal to the sums of [`report`](crate::report), [`hist`](crate::hist), [`blame`](crate::blame) and
 //! [`timeline`], to the digit. One pass over the trace makes all of them; a second
 //! one adds the states of holders where off-CPU times were recorded.
 

@@ -1,6 +1,6 @@
 //! The tables `facts`, `buckets` and `blame`: sums by key enter, rows with names leave, and their columns.
 //!
-//! Values that were not measured are null, so every average has a denominator of its own. Buckets are those of `hist --buckets hdr`, so
+//! Values that were not measured are null, so every average has a denominator of its own. Buckets are the buckets of `hist --buckets hdr`, so
 //! percentiles over a fleet are found by adding up counts.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};

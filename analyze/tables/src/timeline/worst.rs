@@ -36,7 +36,7 @@ use intervals::{
 };
 use output::{Column, Kind, error::AnalyzeError, layout::TextStyle, units};
 
-/// The length of a period if the options give none, in ns: that of milli-klockstat.
+/// The length of a period if the options give none, in ns: milli-klockstat has the same.
 const PERIOD_NS: i64 = 50_000_000;
 
 /// The table.

@@ -29,7 +29,7 @@ pub struct WhatIfRow {
     pub waited_ns: i64,
     /// The deviation of the replayed waits, in millionths.
     pub waits_fit_ppm: i64,
-    /// The predicted waits for them; `None` also if those of the replay deviate too much.
+    /// The predicted waits for them; `None` also if the waits of the replay deviate too much.
     pub waits_ns: Option<i64>,
     /// Acquisitions per second at the sites of `--progress` in the recording.
     pub rate: Option<i64>,

@@ -19,7 +19,7 @@ use intervals::{
 };
 use output::{layout::STACK_SEPARATOR, units};
 
-/// A site is long if its mean hold is this many times that of all others.
+/// A site is long if its mean hold is this many times the mean hold of all other sites.
 const LONGER_THAN_OTHERS: i128 = 4;
 /// As [`LONGER_THAN_OTHERS`], of a hand-off, if there is no other site.
 const LONGER_THAN_A_HANDOFF: i128 = 10;
@@ -136,7 +136,7 @@ pub(super) struct Facts {
     pub(super) tries: i64,
     pub(super) polled_ns: i64,
     pub(super) polled_lifetimes_ns: i64,
-    /// The signals that woke herds, the condition waits that these ended, and those of them in vain.
+    /// The signals that woke herds, the condition waits that these signals ended, and how many of these waits were in vain.
     pub(super) herds: (i64, i64, i64),
     /// The time from a wake-up in vain until its task had the lock, which is no wait for the lock; the lifetimes of these tasks.
     pub(super) herd_ns: i64,
@@ -314,7 +314,7 @@ impl Facts {
             && awaited_ns * rest >= LONGER_THAN_THE_REST * rest_ns * awaited
     }
 
-    /// Whether the mean hold of a site is much longer than that of the others.
+    /// Whether the mean hold of a site is much longer than the mean hold of the others.
     pub(super) fn is_long(&self, site: usize) -> bool {
         let SiteParts { holds, hold_ns, .. } = self.sites[site];
         let (holds, hold_ns) = (i128::from(holds), i128::from(hold_ns));

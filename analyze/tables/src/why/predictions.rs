@@ -26,7 +26,7 @@ pub struct Prediction {
     pub waits_ppm: Option<i64>,
     /// The reason why there is no prediction.
     pub reason: Option<String>,
-    /// The events that were replayed, and those of the trace.
+    /// The events that were replayed, and all events of the trace.
     pub events: u64,
     /// All events of the trace.
     pub all_events: u64,

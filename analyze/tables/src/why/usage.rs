@@ -21,7 +21,7 @@ use intervals::{
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct LockUse {
-    /// Acquisitions, and those of them that shared the lock.
+    /// Acquisitions, and how many of them shared the lock.
     pub(super) acquisitions: i64,
     pub(super) shared: i64,
     /// Acquisitions that waited.

@@ -161,7 +161,7 @@ fn errno(word: u64) -> Option<i32> {
 
 // Creations of threads: which task created a thread, by its `pthread_t`, which the C library uses again after the thread's end.
 
-/// The threads of a process whose creations and starts are told apart from those of earlier threads.
+/// The threads of a process whose creations and starts are told apart from the creations and starts of earlier threads.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Threads {
     /// The creator and the time of the creation of threads that have not started to record themselves.

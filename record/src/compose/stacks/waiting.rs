@@ -14,7 +14,7 @@ const PLACES: usize = 1 << 12;
 /// If more stacks than this are not at their places, those whose event never came are dropped. Every task that is off-CPU has one.
 const MAX_OTHERS: usize = 1 << 19;
 
-/// The CPU and the number of an event, and whether the stack is that of its peer.
+/// The CPU and the number of an event, and whether the stack is its peer's.
 type Key = (u32, u32, bool);
 
 /// An unwound stack, and the time at which it was copied.

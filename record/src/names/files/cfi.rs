@@ -106,7 +106,7 @@ fn complete_go(elf: &ElfFile<'_>, rows: &mut [(u64, Rule)]) {
     }
     for symbol in elf.symbols() {
         let rule = match symbol.name().map(|name| name.trim_end_matches(".abi0")) {
-            // It has no frame and leaves the frame pointer, which is that of its caller on the goroutine's stack and leads to the
+            // It has no frame and leaves the frame pointer, which points to its caller's frame on the goroutine's stack and leads to the
             // caller's caller. The caller itself, a function of the runtime, is left out.
             Ok("runtime.systemstack") => Rule::FRAME_POINTER,
             // The goroutine does not wait: the thread looks for another one.

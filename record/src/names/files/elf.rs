@@ -51,7 +51,7 @@ pub(super) fn is_debug_file_of(bytes: &[u8], debug_bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns the name in `.gnu_debuglink`, if it is that of a file in a directory, and the checksum.
+/// Returns the name in `.gnu_debuglink`, if it names a file in a directory, and the checksum.
 fn debug_link(elf: &ElfFile<'_>) -> Option<(String, u32)> {
     let (name, checksum) = elf.gnu_debuglink().ok().flatten()?;
     let name = std::str::from_utf8(name).ok()?;

@@ -1,4 +1,4 @@
-//! Limits of time and of failures: the files of one user must not delay or hide those of others. A file that fails costs its user a
+//! Limits of time and of failures: the files of one user must not delay or hide the files of others. A file that fails costs its user a
 //! strike; a helper's answer takes time from the file's budget.
 
 use std::time::Duration;

@@ -43,7 +43,7 @@ struct Parser {
 }
 
 /// A file that was read. It stays until this process ends: blazesym keeps what it read by path, and the path of a copy is the number
-/// of its descriptor, which must not become that of another file.
+/// of its descriptor, which must not become the descriptor of another file.
 struct Loaded {
     copy: FileCopy,
     facts: ElfFacts,

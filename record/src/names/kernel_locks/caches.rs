@@ -19,7 +19,7 @@ pub(super) struct Caches {
 /// Prefixes of caches of arrays, one cache for each length, and the type of the elements.
 const ARRAYS: [(&str, &str); 2] = [("biovec-", "bio_vec"), ("sgpool-", "scatterlist")];
 
-/// Caches whose structure does not follow from their name. The names are those of `kmem_cache_create` in 5.10 to 7.2.
+/// Caches whose structure does not follow from their name. `kmem_cache_create` gets these names in 5.10 to 7.2.
 const STRUCTURES: [(&str, &str); 41] = [
     ("AF_VSOCK", "vsock_sock"),
     ("PING", "raw_sock"),

@@ -276,7 +276,7 @@ impl Module {
         self.facts(files).build_id.clone()
     }
 
-    /// Returns the name of an address of a process with this mapping of the file: that of a variable, `name` or `name+0x10`, or
+    /// Returns the name of an address of a process with this mapping of the file: the name of a variable, `name` or `name+0x10`, or
     /// its offset from the start of the file's memory: `stress-ng+0x4140`. Offsets are for files without symbols; they are the
     /// same in every run.
     pub(crate) fn name(

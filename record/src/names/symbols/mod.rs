@@ -170,7 +170,8 @@ impl Symbols {
         self.wait(timeout, Reader::when_read);
     }
 
-    /// Waits until the symbols thread has all requested mappings, and those of all processes that it has look-ups of, or until the timeout.
+    /// Waits until the symbols thread has all requested mappings, and the mappings of all processes that it has look-ups of, or until the
+    /// timeout.
     pub(crate) fn wait_for_mappings(&self, timeout: Duration) {
         self.wait(timeout, Reader::barrier);
     }

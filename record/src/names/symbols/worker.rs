@@ -355,7 +355,7 @@ impl Worker {
         if let Some(named) = self.frames.get(&key) {
             return named;
         }
-        // A return address is that of the instruction after the call, which may belong to another line or even to another
+        // A return address is the address of the instruction after the call, which may belong to another line or even to another
         // function. The call is before it.
         let before = u64::from(returns);
         let named = match incarnation {

@@ -93,7 +93,7 @@ impl Frame {
 }
 
 /// Unwinds a stack. `by_pointers` is the same stack as the kernel walks it by frame pointers, which continues where the copy
-/// ends. `code` is asked with the address of an instruction: that of the call in a caller.
+/// ends. `code` is asked with the address of an instruction: in a caller, the address of the call.
 pub(super) fn unwind(
     registers: Registers,
     stack: StackCopy<'_>,
@@ -117,7 +117,7 @@ fn walk(
 ) -> Frames {
     let mut at = Frame { ip, sp, bp, bp_word: None };
     let mut frames = Frames::default();
-    // The address of the leaf, and of code that a signal interrupted, is that of an instruction.
+    // The address of the leaf, and of code that a signal interrupted, is the address of an instruction.
     let mut is_exact = true;
     let mut is_certain = true;
     while frames.addresses.len() < MAX_FRAMES {

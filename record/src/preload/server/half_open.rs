@@ -31,7 +31,7 @@ impl<C> HalfOpen<C> {
         Self { waiting: Vec::with_capacity(limit + 1), limit }
     }
 
-    /// Adds a connection. If there are too many, closes the oldest one of the process that has most, among those of the user who
+    /// Adds a connection. If there are too many, closes the oldest one of the process that has most, among the processes of the user who
     /// has most: a flood displaces itself.
     pub(super) fn add(&mut self, connection: C, peer: Credentials, deadline: Instant) {
         self.waiting.push(Waiting { connection, peer, deadline });

@@ -109,7 +109,7 @@ impl TypeInfo {
     }
 
     /// Returns the path to the lock of this kind at an offset of a structure: `mm_struct.mmap_lock`. If a lock contains
-    /// another lock at the same offset, the path is that of the outer one.
+    /// another lock at the same offset, the outer lock's path counts.
     pub fn lock_at(&self, structure: &str, offset: u64, kind: LockKind) -> Option<String> {
         let found = self.structure(structure)?;
         Some(format!("{structure}{}", self.lock_in_struct(&found, offset, kind, MAX_DEPTH)?))

@@ -154,7 +154,7 @@ impl Plan {
         kernel.chain(sources).collect()
     }
 
-    /// Whether off-CPU times are those of holders, and holds are reported by the program itself or not at all.
+    /// Whether only holders have off-CPU times, and holds are reported by the program itself or not at all.
     pub fn has_holders_only(&self) -> bool {
         self.switches && self.kernel.is_none() && !self.locks.pthread
     }

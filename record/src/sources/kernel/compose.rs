@@ -64,7 +64,7 @@ impl KernelWaits {
         }
     }
 
-    /// Adds a wait that has only this record: it began at `begun_ns`, and the header's times are those of the wait.
+    /// Adds a wait that has only this record: it began at `begun_ns`, and the header has the times of the wait.
     pub(crate) fn whole(
         &mut self,
         at: &Header,

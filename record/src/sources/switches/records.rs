@@ -1,7 +1,7 @@
 //! Decodes the records in a ring of perf events into switches of tasks. Any bytes are accepted; what is not a
 //! whole record of a known form is counted.
 //!
-//! The forms are those of `perf_event_open(2)` with `sample_id_all` and the sample type TID, TIME, CPU.
+//! `perf_event_open(2)` describes the forms, with `sample_id_all` and the sample type TID, TIME, CPU.
 
 use serde::{Deserialize, Serialize};
 

@@ -129,8 +129,8 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     Ok(())
 }
 
-/// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel. Without those of `downgrade_write`, of which
-/// klockstat knows nothing: they are shared, at the time of the exclusive release.
+/// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel. Without acquisitions by `downgrade_write`, of
+/// which klockstat knows nothing: they are shared, at the time of the exclusive release.
 fn by_stack(trace: &Trace) -> Result<Vec<u64>> {
     let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();
     let kernel_frames = |stack: Stack| {

@@ -108,7 +108,7 @@ impl Round {
     }
 }
 
-/// Checks that every switch that the kernel counted is a row. Returns both numbers, and that of lost rows.
+/// Checks that every switch that the kernel counted is a row. Returns both numbers, and the number of lost rows.
 fn check_rows(files: &Files, directory: &str, setting: &Setting, finding: &mut Finding) -> Result<[u64; 3]> {
     let trace = Trace::open(&files.path(&format!("{directory}/t.parquet")))?;
     let known = known(&files.text(&format!("{directory}/known")));

@@ -33,7 +33,7 @@ enum IdleRow {
         ts_ns: i64,
         purpose: Purpose,
     },
-    /// The purpose is that of the wait if its begin was not seen; `None` if such a wait is not left out.
+    /// The wait has this purpose if its begin was not seen; `None` if such a wait is not left out.
     End {
         of: (LockId, TaskId),
         ts_ns: i64,

@@ -81,7 +81,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Notes a time off the CPU, if those of all tasks are recorded.
+    /// Notes a time off the CPU, if the recording has them for all tasks.
     fn is_off(&mut self, task: TaskIndex, left_ns: i64, ready_ns: i64, back_ns: i64) {
         if self.context.covers == Covers::All {
             self.tasks[task].off_cpu.push(OffCpu { left_ns, ready_ns, back_ns });
