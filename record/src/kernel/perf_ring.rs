@@ -120,9 +120,9 @@ impl Ring {
         self.event.try_clone()
     }
 
-    /// Stops the recording of all tasks of the event, or goes on.
-    pub(crate) fn stop(&self, stops: bool) {
-        let request = if stops { PERF_EVENT_IOC_DISABLE } else { PERF_EVENT_IOC_ENABLE };
+    /// Starts or stops the recording of all tasks of the event.
+    pub(crate) fn set_recording(&self, records: bool) {
+        let request = if records { PERF_EVENT_IOC_ENABLE } else { PERF_EVENT_IOC_DISABLE };
         // SAFETY: the request takes an integer. It cannot fail on such an event.
         let _ = unsafe { libc::ioctl(self.event.as_raw_fd(), request, 0) };
     }

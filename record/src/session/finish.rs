@@ -50,7 +50,7 @@ impl Session<'_> {
             raise_priorities(&sink);
         }
         if let Some(switches) = &self.switches {
-            switches.stop(true);
+            switches.set_recording(false);
         }
         let clocks_end = clocks_now();
         if let Some(kernel) = &mut self.kernel {

@@ -80,7 +80,7 @@ impl Session<'_> {
             }
         }
         if let Some(switches) = &self.switches {
-            switches.stop(pauses);
+            switches.set_recording(!pauses);
         }
         match (&mut self.kernel, pauses) {
             (Some(kernel), true) => kernel.loaded.pause()?,

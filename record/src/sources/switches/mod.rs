@@ -97,9 +97,9 @@ impl Switches {
         started_ns
     }
 
-    /// Stops the recording, or goes on; what is in the rings stays there.
-    pub(crate) fn stop(&self, stops: bool) {
-        self.0.lock().rings.iter().for_each(|(_, ring)| ring.stop(stops));
+    /// Starts or stops the recording; what is in the rings stays there.
+    pub(crate) fn set_recording(&self, records: bool) {
+        self.0.lock().rings.iter().for_each(|(_, ring)| ring.set_recording(records));
     }
 
     /// Returns the losses that no record reports, by CPU, and counts them from now on.
