@@ -11,7 +11,7 @@ fn each_format_has_the_alternatives_in_their_order() {
     };
     let text = run(&[]);
     let lines: Vec<&str> = text.succeeds().lines().collect();
-    assert!(lines[0].starts_with("recorded ") && lines[0].contains("(fit 0.0 %)"), "{}", text.stdout);
+    assert!(lines[0].starts_with("recorded ") && lines[0].contains("(0.0 % off)"), "{}", text.stdout);
     assert!(lines[2].ends_with("--hold cache_lock=0.5"), "{}", text.stdout);
     assert!(lines[3].ends_with("--remove '#0' --handoff '#0=0'"), "{}", text.stdout);
     assert!(text.stdout.contains("\nassumed: "), "{}", text.stdout);

@@ -195,10 +195,10 @@ impl<'a> Baseline<'a> {
         let is_stuck = |(_, replayed): &(Variant, Replayed)| replayed.is_stuck;
         let refusal = if program.recorded_ns == 0 {
             Some(Refusal::Empty)
-        } else if main.ns == 0 || beside.ns == 0 {
-            Some(Refusal::NoTime)
         } else if self.replays.iter().any(is_stuck) || changed.iter().any(is_stuck) {
             Some(Refusal::Stuck)
+        } else if main.ns == 0 || beside.ns == 0 {
+            Some(Refusal::NoTime)
         } else if fit_ppm > MOST_FIT {
             Some(Refusal::Run(fit_ppm))
         } else if waits_fit_ppm > MOST_WAITS_FIT && waits_part_ppm > MOST_FIT {

@@ -352,6 +352,16 @@ fn tasks_that_take_locks_in_opposite_orders_may_end_in_a_deadlock() {
 }
 
 #[test]
+fn a_replay_that_is_stuck_before_any_task_ended_is_not_one_without_time() {
+    // A was woken late for x by chance. In the replay it has y before B, and waits for B, which wants y.
+    let text = "lock c condvar\n0 A acquire x\n0 B wait x\n10 A release x\n11 B acquire x\n11 A wait x\n20 B release x\n21 A acquire x\n21 B wait x\n\
+                30 A release x\n31 B acquire x\n31 A wait x\n40 B release x\n90 B acquire y\n100 B release y\n110 A acquire x wait=79\n\
+                111 A acquire y\n112 A wait c\n120 B wake c\n121 A acquire c wait=9\n130 A release y\n131 A release x";
+    let refusal = predict(&program(text), |_| {}).refusal;
+    assert_eq!(refusal, Some(Refusal::Stuck));
+}
+
+#[test]
 fn who_waits_first_is_first_where_nobody_overtakes() {
     let text = "0 A acquire x\n10 B wait x\n20 A release x\n21 A acquire x\n30 A release x\n35 B acquire x\n40 B release x\n50 A acquire x\n51 A release x";
     let program = program(text);

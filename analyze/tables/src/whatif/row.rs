@@ -69,7 +69,7 @@ impl WhatIfRow {
         (anyway, has_progress): (bool, bool),
     ) -> Self {
         let Prediction { run, waits, progress: (acquisitions, progress), refusal, .. } = prediction;
-        let has_numbers = !matches!(refusal, Some(Refusal::Empty | Refusal::NoTime));
+        let has_numbers = !matches!(refusal, Some(Refusal::Empty | Refusal::NoTime | Refusal::Stuck));
         let is_shown = refusal.is_none() || anyway && has_numbers;
         let shown = |value: i64| is_shown.then_some(value);
         let are_waits_shown = is_shown && (anyway || prediction.waits_fit_ppm <= MOST_WAITS_FIT);
@@ -126,7 +126,8 @@ pub(crate) fn reason(refusal: Refusal) -> String {
             percent(MOST_WAITS_FIT)
         ),
         Refusal::Stuck => {
-            "in the replay tasks wait for each other for ever: `klock order` shows opposite orders of locks"
+            "in the replay tasks wait for each other for ever: they take locks in opposite orders (`klock order`), \
+             or wait for a signal of a task that waits"
                 .to_owned()
         }
     }

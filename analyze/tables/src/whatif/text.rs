@@ -59,7 +59,7 @@ impl ReplayInfo {
         }
     }
 
-    /// Returns the first line: `recorded 2.00 s; replayed without a change 2.03 s (fit 1.5 %)`.
+    /// Returns the first line: `recorded 2.00 s; replayed without a change 2.03 s (1.5 % off)`.
     pub(super) fn heading(&self) -> String {
         let trace = self.trace.as_deref().map_or_else(String::new, |trace| format!("{trace}: "));
         let part = if self.events < self.all_events {
@@ -74,7 +74,7 @@ impl ReplayInfo {
             String::new()
         };
         format!(
-            "{trace}recorded {}; replayed without a change {} (fit {:.1} %){part}",
+            "{trace}recorded {}; replayed without a change {} ({:.1} % off){part}",
             units::duration(self.recorded_ns),
             units::duration(self.replayed_ns),
             self.fit_ppm as f64 / 1e4
