@@ -50,9 +50,12 @@ impl<C, T> Payee<C, T> {
 /// Parties by the ids of a trace, each with its part of a wait in ns, in the order in which the parts began.
 type Parts = Vec<(Payee<Option<StackId>, TaskId>, i64)>;
 
-/// Adds up the shares of open waits.
+/// Number of parts of a wait up to which they are not added up yet.
+const MIN_PARTS: usize = 16;
+
+/// Adds up the shares of open waits, each with the number of parts from which on they are added up.
 #[derive(Debug, Default)]
-pub(crate) struct Charges(FxHashMap<(LockId, TaskId), Parts>);
+pub(crate) struct Charges(FxHashMap<(LockId, TaskId), (Parts, usize)>);
 
 impl Charges {
     /// Receives an item. Returns the parts of the wait that it ends; none for other items, and for a wait that ends where it began.
@@ -60,7 +63,8 @@ impl Charges {
         match item {
             Item::Share(wait, share) => self.share(wait, share),
             Item::Wait(wait) => {
-                let parts = self.0.remove(&(wait.lock, wait.task)).unwrap_or_default();
+                let mut parts = self.0.remove(&(wait.lock, wait.task)).unwrap_or_default().0;
+                add_up(&mut parts);
                 let payee = wait.owner.map_or(Payee::Unknown, Payee::Owner);
                 return if wait.gap_ns.is_none() { vec![(payee, wait.wait_ns)] } else { parts };
             }
@@ -77,12 +81,26 @@ impl Charges {
             (None, _) if share.free => Payee::Handoff,
             (None, _) => Payee::Gap,
         };
-        let parts = self.0.entry((wait.lock, wait.task)).or_default();
-        match parts.iter_mut().find(|(other, _)| *other == payee) {
-            Some((_, ns)) => add(ns, share.ns),
-            None => parts.push((payee, share.ns)),
+        let (parts, most) = self.0.entry((wait.lock, wait.task)).or_default();
+        parts.push((payee, share.ns));
+        if parts.len() > MIN_PARTS.max(*most) {
+            add_up(parts);
+            *most = 2 * parts.len();
         }
     }
+}
+
+/// Adds up the parts of each payee, at the place of its first one.
+fn add_up(parts: &mut Parts) {
+    let (mut places, mut sums) = (FxHashMap::default(), Parts::new());
+    for (payee, ns) in parts.drain(..) {
+        let next = sums.len();
+        match sums.get_mut(*places.entry(payee).or_insert(next)) {
+            Some((_, sum)) => add(sum, ns),
+            None => sums.push((payee, ns)),
+        }
+    }
+    *parts = sums;
 }
 
 /// Adds to a sum, which stays at the greatest number instead of overflowing.

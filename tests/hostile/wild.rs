@@ -233,6 +233,21 @@ fn a_hundred_thousand_locks_owners_or_waiters_are_analyzed() {
 }
 
 #[test]
+fn a_lock_with_thousands_of_waiters_is_analyzed() {
+    const TASKS: i32 = 2_000;
+    let tasks = || (0..TASKS).map(i64::from).zip(0..TASKS);
+    let waits = tasks().map(|(at, task)| event(at, EventKind::Wait, task, 0));
+    // The last one that came is the first one that gets it.
+    let turns = tasks().flat_map(|(at, task)| {
+        let (at, task) = (i64::from(TASKS) + 2 * at, TASKS - 1 - task);
+        let wait_ns = Some(at - i64::from(task));
+        let acquired = Event { wait_ns, blocked_ns: wait_ns, ..event(at, EventKind::Acquire, task, 0) };
+        [acquired, event(at + 1, EventKind::Release, task, 0)]
+    });
+    all_commands(&write(waits.chain(turns), (1, TASKS)));
+}
+
+#[test]
 fn ids_that_no_side_table_has_are_read() {
     let ids = [-1, 0, 1, i32::MAX, i32::MIN, 1 << 30];
     let events = ids.iter().enumerate().flat_map(|(at, &id)| {
