@@ -10,7 +10,7 @@
 //! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss. The life of a thread of
 //! which nothing is on record but its creation is unknown, too.
 //!
-//! A task of another program that only woke a recorded one, as an interrupt's does, is in the trace and not in the ledger.
+//! A task of another program that only woke a recorded one is in the trace and not in the ledger.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -177,7 +177,9 @@ struct Book {
 struct TaskTime {
     /// Its process; 0 if that is not on record.
     pid: i32,
-    seen: Seen,
+    parent: Option<TaskId>,
+    /// Whether it has a row that is not a wake-up of another task.
+    is_recorded: bool,
     last_ns: i64,
     /// Its time across losses.
     lost_ns: i64,
@@ -190,21 +192,11 @@ struct TaskTime {
     held: FxHashSet<LockId>,
 }
 
-/// What the rows of a task say.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Seen {
-    /// There are none.
-    Nothing,
-    /// It woke others.
-    Wakes,
-    /// It is one of those that were recorded.
-    Itself,
-}
-
 impl TaskTime {
-    fn new(pid: i32, last_ns: i64, exit_ns: Option<i64>) -> Self {
+    fn new(last_ns: i64) -> Self {
         let (waits, tried, held) = (Vec::new(), Vec::new(), FxHashSet::default());
-        Self { pid, seen: Seen::Nothing, last_ns, lost_ns: 0, exit_ns, waits, tried, held }
+        let (pid, parent, is_recorded, lost_ns, exit_ns) = (0, None, false, 0, None);
+        Self { pid, parent, is_recorded, last_ns, lost_ns, exit_ns, waits, tried, held }
     }
 }
 
@@ -212,7 +204,8 @@ impl Book {
     fn new(tasks: &[TaskRow], start_ns: i64, covers_all: bool) -> Self {
         let time = |task: &TaskRow| {
             let last_ns = task.start_ns.unwrap_or(start_ns).max(start_ns);
-            (task.id, TaskTime::new(task.pid, last_ns, task.exit_ns))
+            let TaskRow { id, pid, parent, exit_ns, .. } = *task;
+            (id, TaskTime { pid, parent, exit_ns, ..TaskTime::new(last_ns) })
         };
         let (tasks, threads) = (tasks.iter().map(time).collect(), FxHashMap::default());
         Self { covers_all, start_ns, tasks, sums: Ledger::default(), threads }
@@ -223,9 +216,9 @@ impl Book {
             return self.lose(event.ts_ns);
         }
         let Some(id) = event.task else { return };
-        let task = self.tasks.entry(id).or_insert_with(|| TaskTime::new(0, self.start_ns, None));
-        task.seen = task.seen.max(if event.kind == EventKind::Wake { Seen::Wakes } else { Seen::Itself });
-        if task.seen != Seen::Itself {
+        let task = self.tasks.entry(id).or_insert_with(|| TaskTime::new(self.start_ns));
+        task.is_recorded |= event.kind != EventKind::Wake;
+        if !task.is_recorded {
             return;
         }
         let ns = event.ts_ns.saturating_sub(task.last_ns).max(0);
@@ -309,11 +302,31 @@ impl Book {
         }
     }
 
+    /// Returns the processes with a recorded task, and those that they started.
+    fn recorded_processes(&self) -> FxHashSet<i32> {
+        let recorded = self.tasks.values().filter(|task| task.is_recorded && task.pid != 0);
+        let mut processes: FxHashSet<i32> = recorded.map(|task| task.pid).collect();
+        let parent = |task: &TaskTime| task.parent.and_then(|parent| self.tasks.get(&parent));
+        loop {
+            let is_new = |task: &&TaskTime| {
+                task.pid != 0
+                    && !processes.contains(&task.pid)
+                    && parent(task).is_some_and(|parent| processes.contains(&parent.pid))
+            };
+            let children: Vec<i32> = self.tasks.values().filter(is_new).map(|task| task.pid).collect();
+            if children.is_empty() {
+                return processes;
+            }
+            processes.extend(children);
+        }
+    }
+
     fn close(mut self, end_ns: i64) -> Ledger {
-        let is_recorded = |task: &&TaskTime| task.seen == Seen::Itself && task.pid != 0;
-        let recorded: FxHashSet<i32> = self.tasks.values().filter(is_recorded).map(|task| task.pid).collect();
-        let only_wakes = |task: &&TaskTime| task.seen == Seen::Wakes && !recorded.contains(&task.pid);
-        for task in self.tasks.values().filter(|task| !only_wakes(task)) {
+        let processes = self.recorded_processes();
+        for task in self.tasks.values() {
+            if !task.is_recorded && !processes.is_empty() && !processes.contains(&task.pid) {
+                continue;
+            }
             self.sums.unknown_ns = self.sums.unknown_ns.saturating_add(task.lost_ns);
             let ns = task.exit_ns.unwrap_or(end_ns).saturating_sub(task.last_ns).max(0);
             let covers_all = self.covers_all && task.exit_ns.is_some();

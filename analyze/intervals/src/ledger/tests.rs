@@ -1,9 +1,6 @@
 //! Vectors of the ledger, and its identity on random histories.
 
-use std::collections::BTreeSet;
-
 use proptest::{prelude::*, test_runner::Config};
-use trace_format::{EventKind, TaskId};
 
 use super::Ledger;
 use crate::{
@@ -75,12 +72,16 @@ fn threads_of_which_only_the_creation_is_on_record_lived_too() {
 }
 
 #[test]
-fn a_task_of_another_program_that_only_woke_a_recorded_one_is_not_counted() {
-    let text =
-        format!("{LOCKS}task I tid=0 pid=0\ntask B tid=2 pid=1\n20 I wake m\n50 B wake m\n99 A init m")
-            .replace("A start", "A tid=1 pid=1 start");
+fn tasks_of_other_programs_that_woke_recorded_ones_are_not_counted() {
+    let tasks = "task I tid=0 pid=0\ntask P tid=9 pid=9\ntask B tid=2 pid=1\ntask C tid=3 pid=3 parent=B\ntask D tid=4 pid=4 parent=C\n";
+    let text = format!("{LOCKS}20 I wake m\n50 B wake m\n99 A init m")
+        .replace("task A", &format!("{tasks}task A tid=1 pid=1"));
     let found = ledger(&trace(&text));
-    assert_eq!(found.alive_ns, 100 + 99, "A, and B of the same process, but not I");
+    assert_eq!(
+        found.alive_ns,
+        100 + 3 * 99,
+        "A, B of its process, and the processes of C and D, but not I and P"
+    );
 }
 
 #[test]
@@ -107,14 +108,9 @@ proptest! {
     #[test]
     fn the_parts_are_the_lives_of_all_tasks(events in history()) {
         prop_assume!(!events.is_empty());
-        // The four tasks are of one process.
-        let of = |wakes: bool| events.iter().filter(move |event| event.kind != EventKind::Lost && (event.kind == EventKind::Wake) == wakes);
-        let wakers: BTreeSet<TaskId> = of(true).filter_map(|event| event.task).collect();
-        let is_recorded = of(false).any(|event| event.task.is_some());
-        let lives = if is_recorded { 4 } else { 4 - wakers.len() as i64 };
         let parts = parts_of(events);
         let (first_ns, last_ns) = (parts.events[0].ts_ns, parts.events.iter().map(|event| event.ts_ns).max().unwrap());
         let found = ledger(&parts.write_in_groups(7));
-        prop_assert_eq!(found.alive_ns, (last_ns - first_ns) * lives);
+        prop_assert_eq!(found.alive_ns, (last_ns - first_ns) * 4);
     }
 }
