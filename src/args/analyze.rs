@@ -275,7 +275,7 @@ pub(crate) struct Report {
 #[command(after_help = with_columns(&why::columns(false), "\
 Text says the verdicts whose rule holds, for the 3 locks that were waited for
 longest (-n); all other formats have every verdict, with the value and the limit
-of its rule. docs/causes.md has the rules.
+of its rule. docs/verdicts.md has the rules.
 
 Examples:
   klock why

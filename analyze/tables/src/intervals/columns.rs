@@ -134,7 +134,11 @@ fn add_waits(columns: &mut Vec<Of>) {
         Of::duration("wait", |row| row.wait(|w| w.wait_ns), "Length.").width(7, 7),
     ]);
     let of_programs = [
-        Of::text("outcome", |row| row.wait(|w| w.outcome.as_str()), "Outcome."),
+        Of::text(
+            "outcome",
+            |row| row.wait(|w| w.outcome.as_str()),
+            "acquired, abandoned, open (at the end) or cut (by loss).",
+        ),
         Of::count(
             "errno",
             |row| row.wait(|w| w.outcome.errno()),
@@ -157,7 +161,7 @@ fn add_waits(columns: &mut Vec<Of>) {
         Of::text(
             "began_in",
             move |row| row.wait(|wait| began_in(wait.charge)),
-            "Whether the wait began in a hold or in a gap.",
+            "hold, gap (nobody had the lock), or unknown (holds are not recorded).",
         )
         .programs(),
         Of::count(
@@ -203,7 +207,11 @@ fn add_holds(columns: &mut Vec<Of>) {
         Of::duration("wait", |row| row.hold(|h| h.wait_ns), "Length of the wait before it.").width(7, 7),
     ]);
     let of_programs = [
-        Of::text("state", |row| row.hold(|h| h.state.as_str()), "Which of its ends were seen."),
+        Of::text(
+            "state",
+            |row| row.hold(|h| h.state.as_str()),
+            "complete, acquisition (holds are not recorded), open (at the end), cut (by loss), release_unseen or backwards.",
+        ),
         Of::text("mode", |row| row.hold(|h| h.mode.as_str()), "Mode in which the lock was held."),
         Of::count("contended", |row| row.hold(|h| h.contended), "1 if its task had to wait."),
         Of::duration(

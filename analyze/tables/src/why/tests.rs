@@ -374,6 +374,17 @@ fn a_deadlock_comes_first_whatever_else_was_waited_for() {
     );
 }
 
+#[test]
+fn the_page_of_verdicts_says_what_each_means_and_what_its_rule_is() {
+    let page = include_str!("../../../../docs/verdicts.md");
+    for verdict in Verdict::ALL {
+        let cell = format!("`{verdict}`");
+        let (meanings, rules) = page.split_once("## Rules").unwrap();
+        assert!(meanings.contains(&format!("({cell})")), "{verdict} has no meaning");
+        assert!(rules.contains(&format!("| {cell} | ")), "{verdict} has no rule");
+    }
+}
+
 proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(cases(500)) })]
 
