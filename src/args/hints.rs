@@ -128,6 +128,7 @@ pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Opti
             let word = text(error, ContextKind::InvalidSubcommand)?;
             let expected = match COMMANDS.iter().find(|(name, _)| *name == word) {
                 Some((_, advice)) => (*advice).to_owned(),
+                None if word.ends_with(".parquet") => format!("did you mean klock report {word}?"),
                 None if word.contains(['/', ' ']) => format!("`klock record {word}` records a program"),
                 None => match near(word, names) {
                     Some(name) => format!("did you mean klock {name}?"),

@@ -117,7 +117,7 @@ sums! {
     /// The facts of an off-CPU time.
     struct OffCpuFacts {
         off_cpu_ns: Sum,
-        /// The part of it asleep, and in the run queue, as far as they are known.
+        /// The part of it asleep, and the part in the run queue. They add up to it.
         blocked_ns: Sum,
         runq_ns: Sum,
         count: Sum,
@@ -201,7 +201,11 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
         let outcome = input.events(|event| {
             let is_selected = states.is_empty() || event.state.is_some_and(|state| states.contains(&state));
             if let (EventKind::OffCpu, Some(off_cpu_ns), true) = (event.kind, event.wait_ns, is_selected) {
-                let (blocked_ns, runq_ns) = (event.blocked_ns.unwrap_or(0), event.runq_ns.unwrap_or(0));
+                // Where the parts are not known, the state says which one all of it was.
+                let asleep_ns = if event.state == Some(TaskState::Runnable) { 0 } else { off_cpu_ns };
+                let blocked_ns =
+                    event.blocked_ns.unwrap_or_else(|| (asleep_ns - event.runq_ns.unwrap_or(0)).max(0));
+                let runq_ns = event.runq_ns.unwrap_or_else(|| off_cpu_ns.saturating_sub(blocked_ns));
                 let of_event = OffCpuFacts { off_cpu_ns, blocked_ns, runq_ns, count: 1, max_ns: off_cpu_ns };
                 found.entry(IdKey::of(event, by)).or_default().merge(&of_event);
             }

@@ -207,9 +207,10 @@ impl Table for Report {
     }
 
     /// Adds the column of polling where it is not 0, and the columns of attempts and of what was open at the end, if a row has no
-    /// acquisition.
+    /// acquisition, or waited longer in vain than with success.
     fn text_columns(&self) -> Vec<String> {
-        let has_none = self.by != By::Process && self.rows.iter().any(|row| row["count"] == 0);
+        let in_vain = |row: &Row| row["count"] == 0 || row["abandoned_wait_ns"] > row["wait_total_ns"];
+        let has_none = self.by != By::Process && self.rows.iter().any(in_vain);
         let is_used = |column: &Column<Row>| self.rows.iter().any(|row| row[&*column.field.name] > 0);
         let declared = self.columns();
         let unfinished = declared.iter().filter(|column| UNFINISHED.contains(&column.word()));
@@ -223,9 +224,9 @@ impl Table for Report {
     fn terminal_columns(&self, sorted_by: &str) -> Vec<String> {
         let declared = self.columns();
         let sorted = find(&declared, sorted_by).ok().filter(|column| column.role == Role::Value);
-        let is_missing = |word: &&str| !text_columns(self.by).contains(word);
-        let more = sorted.map(Column::word).filter(is_missing);
-        more.into_iter().chain(text_columns(self.by).iter().copied()).map(str::to_owned).collect()
+        let shown = self.text_columns();
+        let more = sorted.map(|column| column.word().to_owned()).filter(|word| !shown.contains(word));
+        more.into_iter().chain(shown).collect()
     }
 
     fn sorted_sum(&self) -> Option<i64> {

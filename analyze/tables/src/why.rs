@@ -74,6 +74,9 @@ pub struct Why {
     /// The number of traces.
     #[serde(skip)]
     pub traces: usize,
+    /// The trace as suggested commands name it, if it is one.
+    #[serde(skip)]
+    trace: String,
     /// The locks that were waited for longest, deadlocked ones first.
     pub locks: Vec<JudgedLock>,
     /// The number of locks before the limit.
@@ -228,6 +231,7 @@ impl<'a> Gathered<'a> {
         }
         Ok(Why {
             traces: inputs.len(),
+            trace: if let [input] = inputs { facts::trace_word(input) } else { String::new() },
             locks,
             ledger,
             locks_total,
@@ -259,36 +263,39 @@ fn deadlocked(
 }
 
 /// Returns where the time went instead, and the next step. Locks are not the cause only if nearly all time is known.
-fn not_the_cause(ledger: &Ledger, has_off_cpu: bool) -> String {
+fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> String {
     let lived =
         format!("of the {} that threads lived: {}", units::duration(ledger.alive_ns), ledger.shares());
     if ledger.is_closed() {
         return format!(
-            "locks are not the cause; {lived}; `perf record` shows where the program runs, `klock offcpu` where it sleeps"
+            "locks are not the cause; {lived}; `perf record` shows where the program runs, `klock offcpu{trace}` where it sleeps"
         );
     }
     let mut next = Vec::new();
     if ledger.undecided_ns > 0 || ledger.idle_ns > 0 {
-        next.push("`klock report --idle --by purpose` shows idle and undecided waits");
+        next.push(format!("`klock report{trace} --idle --by purpose` shows idle and undecided waits"));
     }
     let unrecorded: Vec<_> = ledger.unrecorded().iter().map(|call| call.name().into_owned()).collect();
     if !unrecorded.is_empty() {
         next.push(if unrecorded.iter().all(|call| call.starts_with("futex")) {
-            "klock record --locks futex,pthread COMMAND, as root, records waits in futex calls"
+            "klock record --locks futex,pthread COMMAND, as root, records waits in futex calls".into()
         } else {
-            "klock does not record locks of files, System V semaphores and waits through io_uring: `klock offcpu` shows who slept there"
+            format!("klock does not record locks of files, System V semaphores and waits through io_uring: `klock offcpu{trace} --by syscall` \
+                     shows who slept there")
         });
     }
     if ledger.polling_ns > 0 {
-        next.push("`klock report -k polled` shows the locks that are polled");
+        next.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
     }
     if ledger.has_naps() {
-        next.push("threads that sleep for a time may try for a lock between: `klock record --off-cpu COMMAND`, as root, shows in which functions");
+        next.push("threads that sleep for a time may try for a lock between: `klock record --off-cpu COMMAND`, as root, shows in which functions".into());
     } else if ledger.unknown_ns > 0 && !has_off_cpu {
-        next.push("`klock record --off-cpu COMMAND`, as root, records where threads sleep");
+        next.push(
+            "`klock record --off-cpu --locks pthread COMMAND`, as root, records where threads sleep".into(),
+        );
     }
     if next.is_empty() {
-        next.push("`perf record` shows where the program runs");
+        next.push("`perf record` shows where the program runs".into());
     }
     format!("not seen: whether a lock is the cause; {lived}; {}", next.join(", "))
 }
@@ -303,7 +310,7 @@ impl Why {
         match &self.ledger {
             _ if self.locks.is_empty() => None,
             Some(ledger) if self.all_are_quiet() || !ledger.unrecorded().is_empty() => {
-                Some(not_the_cause(ledger, self.has_off_cpu))
+                Some(not_the_cause(ledger, self.has_off_cpu, &self.trace))
             }
             None if self.all_are_quiet() => Some(
                 "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
@@ -385,12 +392,12 @@ impl Table for Why {
     fn nothing(&self) -> Option<String> {
         let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
             (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
-                format!("no locks were recorded; {}", not_the_cause(ledger, self.has_off_cpu))
+                format!("no locks were recorded; {}", not_the_cause(ledger, self.has_off_cpu, &self.trace))
             }
             (false, ..) => "no locks were recorded; `klock record --off-cpu --locks pthread` records both, `klock offcpu` shows where tasks were \
                             off-CPU"
                 .to_owned(),
-            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", not_the_cause(ledger, self.has_off_cpu)),
+            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", not_the_cause(ledger, self.has_off_cpu, &self.trace)),
             (true, true, None) => "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU".to_owned(),
             (true, false, None) => "nobody waited for a lock in what was selected; `perf record` shows where the program runs, \
                                     `klock record --off-cpu` where it sleeps"

@@ -95,6 +95,14 @@ fn states_and_filters_select_times() {
 }
 
 #[test]
+fn without_the_time_of_the_wake_up_all_of_a_sleep_counts_as_asleep() {
+    let text = "source off_cpu kinds=none\n1000 A offcpu wait=400 state=interruptible syscall=flock\n2000 A offcpu wait=50 state=runnable";
+    let table = of(text, &Options { by: By::State, ..Options::default() });
+    let parts = table.rows.iter().map(|row| (row["off_cpu_ns"], row["blocked_ns"], row["runq_ns"]));
+    assert_eq!(parts.collect::<Vec<_>>(), [(400, 400, 0), (50, 0, 50)]);
+}
+
+#[test]
 fn a_trace_without_off_cpu_times_says_how_to_record_them() {
     let table = of(
         "source futex kinds=futex\nlock f futex\n100 A wait f\n200 A acquire f wait=100",

@@ -126,8 +126,7 @@ pub(crate) fn reason(refusal: Refusal) -> String {
             percent(MOST_WAITS_FIT)
         ),
         Refusal::Stuck => {
-            "in the replay tasks wait for each other for ever: they take locks in opposite orders (`klock order`), \
-             or wait for a signal of a task that waits"
+            "in the replay tasks come to their locks and signals in another order, and wait for each other for ever"
                 .to_owned()
         }
     }

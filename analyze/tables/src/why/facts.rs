@@ -369,11 +369,10 @@ impl FactNames {
         let stopped_ns = sites.iter().map(|(_, parts)| parts.caused[stopped]);
         let stopped_ns = stopped_ns.fold(parts.owners[stopped], i64::saturating_add);
         let were_stopped = stopped_ns > slept_in.values().copied().max().unwrap_or(0);
-        let path = input.trace.paths().events.to_string_lossy();
         let row = names.lock(id);
         Self {
             id: id.to_string(),
-            trace: if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) },
+            trace: trace_word(input),
             lock: lock_word(names, id),
             source: row.map_or("pthread", |lock| source(lock.kind)),
             has_no_holds: row.is_some_and(|lock| has_no_holds(lock.kind, input)),
@@ -389,6 +388,12 @@ impl FactNames {
             passed_on: passed_on(parts, names, site),
         }
     }
+}
+
+/// Returns the trace as suggested commands name it, after a space; nothing for the default one.
+pub(super) fn trace_word(input: &Input<'_>) -> String {
+    let path = input.trace.paths().events.to_string_lossy();
+    if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) }
 }
 
 /// Returns who passed a lock on, and where.

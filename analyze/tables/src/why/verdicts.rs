@@ -282,14 +282,14 @@ impl<'a> Rules<'a> {
                 let is_passed_on = facts.is_unmeasured && self.part(facts.passed_on_ns) >= 50 * PERCENT;
                 Rule {
                     heading: match &names.passed_on {
-                        Some(_) if is_passed_on => "its holds were not recorded, but who passed it on",
+                        Some(_) if is_passed_on => "its holds were not recorded; klock knows who passed it on",
                         _ => "most of its holders were not recorded",
                     },
                     evidence: match &names.passed_on {
                         Some((task, ns, others, site)) if is_passed_on => {
                             let others = match others {
                                 0 => String::new(),
-                                n => format!(", {n} others during {}", share(facts.passed_on_ns.saturating_sub(*ns))),
+                                n => format!(", {} during {}", units::counted(*n, "other"), share(facts.passed_on_ns.saturating_sub(*ns))),
                             };
                             // An uncertain frame is a part of the C library.
                             let at = if site.contains('?') { String::new() } else { format!("; most was passed on at {site}") };
@@ -360,7 +360,7 @@ impl<'a> Rules<'a> {
                         units::duration(facts.polled_ns),
                         percent(facts.polled_ns, facts.polled_lifetimes_ns)
                     ),
-                    advice: "wait for it (lock in place of trylock), at least after some tries: then klock says who holds it".into(),
+                    advice: "wait for it (lock in place of trylock), at least after some tries".into(),
                     ..Rule::default()
                 }
             }
