@@ -1,5 +1,7 @@
 //! Checks the public interface of trace-format: the reader returns the rows that the writer got, and an invalid file gives
 //! one line of error with the file and the next step.
+//!
+//! needs: gcc
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
