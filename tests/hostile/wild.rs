@@ -218,21 +218,6 @@ fn a_lock_with_thousands_of_owners_or_waiters_is_analyzed() {
 }
 
 #[test]
-#[ignore = "full: 100,000 locks and tasks take minutes"]
-fn a_hundred_thousand_locks_owners_or_waiters_are_analyzed() {
-    let size = std::env::var("WILD").ok().and_then(|size| size.parse().ok()).unwrap_or(100_000);
-    for (events, sizes) in [
-        many_locks(size, false),
-        many_locks(size, true),
-        many_owners(size),
-        many_waiters(size),
-        long_chain(size),
-    ] {
-        all_commands(&write(events, sizes));
-    }
-}
-
-#[test]
 fn a_lock_with_thousands_of_waiters_is_analyzed() {
     const TASKS: i32 = 2_000;
     let tasks = || (0..TASKS).map(i64::from).zip(0..TASKS);

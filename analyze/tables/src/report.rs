@@ -209,9 +209,13 @@ impl Table for Report {
     /// Adds the column of polling where it is not 0, and the columns of attempts and of what was open at the end, if a row has no
     /// acquisition, or waited longer in vain than with success.
     fn text_columns(&self) -> Vec<String> {
-        let in_vain = |row: &Row| row["count"] == 0 || row["abandoned_wait_ns"] > row["wait_total_ns"];
+        let in_vain = |row: &Row| {
+            let of = |column| row.get(column).unwrap_or(0);
+            row["count"] == 0 || of("abandoned_wait_ns") > of("wait_total_ns")
+        };
         let has_none = self.by != By::Process && self.rows.iter().any(in_vain);
-        let is_used = |column: &Column<Row>| self.rows.iter().any(|row| row[&*column.field.name] > 0);
+        let is_used =
+            |column: &Column<Row>| self.rows.iter().any(|row| row.get(&column.field.name) > Some(0));
         let declared = self.columns();
         let unfinished = declared.iter().filter(|column| UNFINISHED.contains(&column.word()));
         let unfinished = unfinished.filter(|column| has_none && is_used(column)).map(Column::word);
