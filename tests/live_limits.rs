@@ -110,7 +110,7 @@ fn a_limit_on_the_size_of_files_ends_a_recording_with_a_valid_shorter_trace() {
     let ended = recorder.end_within(LIMIT);
     kill(pid);
     refused(&ended, 5, &["limit on the size of files", "ulimit -f"]);
-    // What is cut off makes room for the end of the file, or klock says what to do.
+    // klock cuts rows off to make room for the end of the file, or says what to do.
     if ended.stderr.contains("ends early") {
         return check_cut(&output);
     }

@@ -19,7 +19,7 @@ fn every_command_of_the_table_of_older_tools_shows_what_the_table_says() {
             assert!(shows.ends_with('.'), "neither a command nor a reason: {row:?}");
             continue;
         }
-        // What needs a recording, or privileges, is only parsed.
+        // A command that records is only parsed: it needs privileges or time.
         let last = match trace {
             "" => "--help".into(),
             trace => root().join("fixtures/traces").join(format!("{trace}.parquet")),

@@ -185,7 +185,7 @@ fn many_waiters(tasks: i32) -> (Vec<Event>, (i32, i32)) {
     (events, (1, tasks))
 }
 
-/// Returns the rows of tasks that each hold a lock and wait for that of the next one.
+/// Returns the rows of a chain: each task holds a lock, and waits for the lock of the next task.
 fn long_chain(tasks: i32) -> (Vec<Event>, (i32, i32)) {
     let at = |step: i32, task: i32, kind, lock| event(i64::from(step * tasks + task), kind, task, lock);
     let mut events: Vec<Event> = (0..tasks).map(|task| at(0, task, EventKind::Acquire, task)).collect();

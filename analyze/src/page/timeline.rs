@@ -28,7 +28,7 @@ const COARSE: usize = 8;
 /// Windows that are chosen.
 const WINDOWS: usize = 4;
 
-/// What gathers the intervals of a trace: the levels of locks, the levels of threads, and the intervals that are kept.
+/// The sinks of a trace's intervals: one for the levels of locks, one for the levels of threads, one for the kept intervals.
 pub(super) type Sinks = (Levels, Levels, Keep);
 
 /// The time and the windows of a timeline.

@@ -175,7 +175,7 @@ impl<'a> Gathered<'a> {
             let is_kernel = |used: &UsedLock| inputs[used.input].names.is_kernel(used.lock);
             let others = used.iter().filter(|used| !is_kernel(used)).map(UsedLock::lost_ns);
             let shown_ns = others.fold(0, i64::saturating_add);
-            // What the kernel's locks cost beside the program's own is noise.
+            // A kernel lock with hardly any waiting beside the program's locks is noise.
             used.retain(|used| {
                 !is_kernel(used)
                     || used.deadlock.is_some()

@@ -59,8 +59,9 @@ pub(crate) struct DrainQueue {
     /// Processes that could not read the clock any more.
     pub(super) clockless: AtomicU64,
     pub(super) invalid_slots: AtomicU64,
-    /// How many programs the processes have started, and how many programs got a region.
+    /// The number of programs that the recorded processes started.
     pub(super) started: AtomicU64,
+    /// The number of programs that got a region.
     pub(super) joined_programs: AtomicU64,
     /// Of the started programs, those that cannot record themselves, by reason.
     pub(super) unrecorded_programs: [AtomicU64; Unrecorded::ALL.len()],

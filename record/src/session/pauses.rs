@@ -1,4 +1,4 @@
-//! The pauses of a recording, of which the trace has the times.
+//! The pauses of a recording. The trace lists when each began and ended.
 
 use crate::control::{Answer, Control};
 

@@ -86,7 +86,7 @@ impl Change {
         }
     }
 
-    /// Returns the lock of which [`undo`](Self::undo) adds or removes a hold, given the list before that.
+    /// Returns the lock whose hold [`undo`](Self::undo) changes, and whether it adds the hold. `list` is the list before.
     pub(super) fn lock(self, list: &[Held]) -> Option<(LockId, bool)> {
         match self {
             Self::None => None,

@@ -4,8 +4,9 @@
 //! 10 C waits, 50 A wakes B, which had waited, 70 B wakes C      of the 60 ns of C, 40 are for A and 20 for B
 //! ```
 //!
-//! The wakers of waits enter, and rows of wake-ups where the ends of waits do not name their waker. The time of a wait leaves in parts: until each wake-up of another waiter of the lock by another task, it is for the
-//! task that woke; the rest is for the waker of the wait itself. The last waker alone did not have the lock all the time.
+//! The time of a wait is divided: up to each wake-up of another waiter of the lock by another task, the time is for the task that woke; the
+//! rest is for the task that ended the wait. That task alone did not have the lock all the time. Where the end of a wait does not name its
+//! waker, the rows of wake-ups do.
 
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, StackId, TaskId};
