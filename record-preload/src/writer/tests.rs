@@ -85,6 +85,20 @@ fn a_thread_that_writes_after_its_chunk_was_revoked_keeps_it() {
 }
 
 #[test]
+fn a_thread_can_write_to_another_chunk_before_klock_releases_the_one_that_it_took() {
+    let memory = Memory::new(2);
+    let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
+    session.put();
+    session.drain(&memory, &mut owned);
+    session.limit().store(limit::NO_CHUNK, Ordering::Relaxed);
+    session.put();
+    session.cursor.close(&mut Chunks { pool: memory.pool(), owned: &mut owned });
+    session.drain(&memory, &mut owned);
+    assert_eq!((&session.read, free(&memory)), (&vec![0, 1], 1));
+    session.end(&memory, &mut owned);
+}
+
+#[test]
 fn losses_of_a_signal_handler_are_reported_before_the_next_record() {
     let memory = Memory::new(2);
     let (mut session, mut owned) = (Session::start(&memory), HashSet::new());
@@ -207,9 +221,7 @@ fn threads_at_once_deliver_or_count_every_record() {
                         && limit.compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok()
                     {
                         TAKEN.fetch_add(1, Ordering::Relaxed);
-                        // SAFETY: as above.
-                        let head = unsafe { &(*slot).head }.load(Ordering::Acquire);
-                        cursor.cut(head, &mut chunks);
+                        cursor.close(&mut chunks);
                     }
                 } else if busy == 0 && before == head && cursor.has_chunk() {
                     let value = limit.load(Ordering::Relaxed);

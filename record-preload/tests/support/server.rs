@@ -260,8 +260,7 @@ unsafe fn take_idle_chunk(
             // Rounds are a millisecond apart.
             session.is_revoked = false;
             if limit.compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok() {
-                let head = (*slot).head.load(Ordering::Acquire);
-                session.cursor.cut(head, chunks);
+                session.cursor.close(chunks);
             }
         }
     }

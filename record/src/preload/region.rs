@@ -374,15 +374,14 @@ impl Region {
         now >= limit::REPORT && limit.compare_exchange(now, limit::REVOKED, success, failure).is_ok()
     }
 
-    /// Takes the chunk of a thread that was idle after the chunk had been revoked. Returns whether the thread has not kept it.
+    /// Takes the chunk of a thread that was idle, and whose records were all read, after the chunk had been revoked. Returns whether
+    /// the thread has not kept it.
     pub(crate) fn take_chunk(&self, index: usize, cursor: &mut Cursor, owned: &mut OwnedChunks) -> bool {
         let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
         let taken =
             self.limit(index).compare_exchange(limit::REVOKED, limit::NO_CHUNK, success, failure).is_ok();
         if taken {
-            // SAFETY: as in `deactivate`.
-            let head = unsafe { &(*self.slot(index)).head }.load(Ordering::Acquire);
-            cursor.cut(head, &mut Chunks { pool: self.pool(), owned });
+            self.release_chunk(cursor, owned);
         }
         taken
     }

@@ -121,8 +121,6 @@ pub struct Cursor {
     chunk: Option<u32>,
     /// Number of bytes of the session before that chunk.
     start: u64,
-    /// Number of bytes of the session before that chunk's end, if klock took the chunk away.
-    cut: Option<u64>,
     /// Number of bytes that were read.
     tail: u64,
 }
@@ -133,9 +131,9 @@ impl Cursor {
         self.tail
     }
 
-    /// Whether the session has a chunk that klock has not taken away.
+    /// Whether the session has a chunk.
     pub const fn has_chunk(&self) -> bool {
-        self.chunk.is_some() && self.cut.is_none()
+        self.chunk.is_some()
     }
 
     /// Returns the next piece below `head`, and moves behind it; `None` if all is read. Pieces are never empty, so that a walk
@@ -163,10 +161,7 @@ impl Cursor {
                 }
                 continue;
             };
-            let link = match self.cut {
-                Some(end) => Some((Next::Closed, end)),
-                None => pool.links.get(chunk as usize).ok_or(Invalid)?.get(),
-            };
+            let link = pool.links.get(chunk as usize).ok_or(Invalid)?.get();
             let end = link.map_or(u64::MAX, |(_, end)| end);
             if end <= self.start
                 || end < self.tail
@@ -194,7 +189,6 @@ impl Cursor {
         }
         // A finished chunk is free at once, because its thread may wait for one.
         if let Some(chunk) = self.chunk
-            && self.cut.is_none()
             && pool.links.get(chunk as usize).and_then(Link::get) == Some((Next::Closed, self.tail))
         {
             self.close(owners);
@@ -207,18 +201,9 @@ impl Cursor {
         self.tail -= bytes;
     }
 
-    /// Notes that klock has taken the chunk away, after the thread wrote up to `head`.
-    pub fn cut(&mut self, head: u64, owners: &mut impl Owners) {
-        if head == self.tail {
-            self.close(owners);
-        } else {
-            self.cut = Some(head);
-        }
-    }
-
-    /// Releases the chunk.
+    /// Releases the chunk. When klock takes the chunk of an idle thread, the position is the end of what the thread wrote there: by
+    /// now, the thread may write to its next chunk.
     pub fn close(&mut self, owners: &mut impl Owners) {
-        self.cut = None;
         if let Some(chunk) = self.chunk.take() {
             owners.release(chunk);
         }

@@ -164,8 +164,7 @@ impl Session {
         self.revoked = false;
         if limit == limit::REVOKED {
             self.limit().store(limit::NO_CHUNK, Ordering::Relaxed);
-            let head = self.slot().head.load(Ordering::Relaxed);
-            self.cursor.cut(head, &mut Chunks { pool: memory.pool(), owned });
+            self.cursor.close(&mut Chunks { pool: memory.pool(), owned });
         }
     }
 
