@@ -35,20 +35,16 @@ impl Sink for Causes<'_> {
     #[inline]
     fn push(&mut self, item: Item<'_>) {
         match item {
-            Item::Row(row) => {
-                self.why.push(item);
-                if self.has_off_cpu && row.kind() == EventKind::OffCpu {
-                    self.off_cpu(row);
-                }
-            }
-            Item::Held(..) => self.why.push(item),
-            Item::Caused(_) | Item::Passed(_) | Item::Nested(_) => self.chains.push(item),
+            Item::Caused(_) | Item::Passed(_) | Item::Nested(_) => return self.chains.push(item),
+            Item::Direct(caused) => self.why.push(Item::Caused(caused)),
+            _ => self.why.push(item),
+        }
+        match item {
+            Item::Row(row) if self.has_off_cpu && row.kind() == EventKind::OffCpu => self.off_cpu(row),
             Item::Direct(caused) => {
-                self.why.push(Item::Caused(caused));
                 self.states.iter_mut().for_each(|states| states.push(Item::Caused(caused)));
             }
             Item::Hold(hold) => {
-                self.why.push(item);
                 self.states.iter_mut().for_each(|states| states.push(item));
                 if self.selection.selects_hold(hold) && self.selection.selects_lock(hold.lock.0) {
                     self.interval((hold.lock, hold.task), (hold.start_ns, hold.end_ns), HELD);

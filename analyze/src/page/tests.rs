@@ -60,6 +60,10 @@ fn the_picture_of_a_page_is_that_of_the_plot() {
     }
 }
 
+/// The holds of a futex are not recorded: A wakes B.
+const PASSED_ON: &str = "source futex kinds=futex holds=no\nlock f futex\n1 A acquire g\n\
+    10 B wait f take<run\n800 A wake f give<run\n900 B acquire f take<run wait=890\n1000 B wake f give<run\n1001 A release g";
+
 /// Returns the sentences of `klock why` about ten locks: whether locks are the cause, and each lock's.
 fn sentences(why: &why::Why) -> Vec<String> {
     let of_lock = |lock: &why::JudgedLock| {
@@ -71,8 +75,12 @@ fn sentences(why: &why::Why) -> Vec<String> {
 
 #[test]
 fn a_page_has_the_sentences_of_why_with_its_predictions_and_commands() {
-    for name in ["demo", "kernel", "redis", "off_cpu", "chain", "first_problem"] {
-        let trace = committed(name);
+    let test = Parts::parse(PASSED_ON).write();
+    let passed_on = trace_format::Trace::open(&test.trace.paths().events).unwrap();
+    let names = ["demo", "kernel", "redis", "off_cpu", "chain", "first_problem"];
+    for (trace, name) in
+        names.map(|name| (committed(name), name)).into_iter().chain([(passed_on, "passed on")])
+    {
         let page = super::page(&trace, &Options::default()).unwrap();
         let options = why::WhyOptions { limit: Some(super::WHY), ..why::WhyOptions::default() };
         let why = why::why(std::slice::from_ref(&trace), &options).unwrap();
