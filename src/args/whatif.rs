@@ -41,7 +41,11 @@ const OPTIONS: [(ChangeKind, &str, &str); 9] = [
         "LOCK[@SITE]=FACTOR",
         "Scale the work of holds of LOCK, or of those that were acquired at SITE: 0.5 halves it",
     ),
-    (ChangeKind::NoSleep, "LOCK", "Leave out sleep of tasks that hold LOCK (record with --off-cpu)"),
+    (
+        ChangeKind::NoSleep,
+        "LOCK[=later]",
+        "Leave out sleep of tasks that hold LOCK, or let them sleep after its release (record with --off-cpu)",
+    ),
     (
         ChangeKind::NoPreempt,
         "LOCK",

@@ -55,10 +55,10 @@ const MATTERS: i64 = 1;
 
 /// Returns what is said of the judged locks.
 pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Verdicts {
-    let all_ns: i64 = why.locks.iter().map(|lock| lock.parts.waited_ns).sum();
+    let all_ns: i64 = why.locks.iter().map(tables::why::JudgedLock::lost_ns).sum();
     let verdict = |lock: &tables::why::JudgedLock| {
         let Explanation { cost, findings, notes } = lock.explain();
-        let much = lock.parts.waited_ns.saturating_mul(100) >= all_ns.saturating_mul(MATTERS);
+        let much = lock.lost_ns().saturating_mul(100) >= all_ns.saturating_mul(MATTERS);
         Verdict {
             lock_id: lock.lock_id,
             lock: pack.label(&lock.name),

@@ -167,7 +167,10 @@ impl Table for WhatIf {
         let what = if row.run_ns.is_some() { "means nothing" } else { "no prediction" };
         let has_more = row.run_ns.is_none() && row.has_numbers;
         let advice = if has_more { "; --anyway shows the numbers" } else { "" };
-        row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}")).collect()
+        let reason = row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}"));
+        let is_open = row.low_ppm <= Some(0) && row.high_ppm >= Some(0) && row.change_ppm != Some(0);
+        let open = is_open.then(|| "  no certain gain: the interval from low to high has 0".to_owned());
+        reason.chain(open).collect()
     }
 
     fn about(&self) -> About {

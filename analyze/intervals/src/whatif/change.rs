@@ -12,8 +12,8 @@ pub const MILLION: i64 = 1_000_000;
 pub struct LockChange {
     /// Scales the work of holds: the site, or all of them, and the factor in millionths. The last one that applies counts.
     pub scaled: Vec<(Option<u32>, i64)>,
-    /// Leaves out sleep inside of holds.
-    pub no_sleep: bool,
+    /// Sleep inside of holds.
+    pub sleep: HeldSleep,
     /// Leaves out time without a processor inside of holds.
     pub no_preempt: bool,
     pub shards: Option<Shards>,
@@ -24,6 +24,16 @@ pub struct LockChange {
     pub fifo: bool,
     /// It never blocks.
     pub removed: bool,
+}
+
+/// What becomes of sleep inside of holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeldSleep {
+    #[default]
+    Stays,
+    LeftOut,
+    /// It follows the release.
+    Later,
 }
 
 /// Several locks in place of one.

@@ -26,7 +26,7 @@ pub mod tests;
 
 #[cfg(test)]
 use build::Builder;
-pub use change::{Changes, MILLION, Readers, ShardBy};
+pub use change::{Changes, HeldSleep, MILLION, Readers, ShardBy};
 pub use predict::{Baseline, MOST_FIT, MOST_WAITS_FIT, Prediction, Refusal, Times};
 #[cfg(test)]
 use program::Action;

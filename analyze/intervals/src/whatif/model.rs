@@ -3,7 +3,7 @@
 
 use trace_format::Mode;
 
-use super::{Action, Changes, Program, Variant};
+use super::{Action, Changes, HeldSleep, Program, Variant};
 
 mod locks;
 mod processors;
@@ -18,6 +18,7 @@ pub(super) fn replay(program: &Program, changes: &Changes, variant: Variant) -> 
             next: 0,
             does: Does::Pauses(task.start_ns),
             holds: Vec::new(),
+            later_ns: 0,
             runs: false,
             ran_ns: 0,
             slice_ns: 0,
@@ -72,6 +73,7 @@ struct Task {
     next: usize,
     does: Does,
     holds: Vec<Hold>,
+    later_ns: i64,
     runs: bool,
     /// The time since it got its processor.
     ran_ns: i64,
@@ -203,9 +205,15 @@ impl Model<'_> {
                     Action::SleepUntil(ns) => ns - self.now_ns,
                     _ => 0,
                 };
-                if ns > 0 && !holds_with(&|lock| change(lock).no_sleep) {
-                    self.tasks[at].does = Does::Pauses(ns);
-                    self.blocks(at);
+                let has = |sleep| holds_with(&|lock| change(lock).sleep == sleep);
+                match (has(HeldSleep::LeftOut), has(HeldSleep::Later)) {
+                    _ if ns <= 0 => {}
+                    (true, _) => {}
+                    (false, true) => self.tasks[at].later_ns += ns,
+                    (false, false) => {
+                        self.tasks[at].does = Does::Pauses(ns);
+                        self.blocks(at);
+                    }
                 }
             }
             Action::Ready(ns) => {
@@ -222,6 +230,16 @@ impl Model<'_> {
                     if holds[found].times == 0 {
                         let hold = holds.remove(found);
                         self.freed(&hold);
+                        let still = |hold: &Hold| self.changes.locks[hold.lock].sleep;
+                        let still: Vec<_> = self.tasks[at].holds.iter().map(still).collect();
+                        let task = &mut self.tasks[at];
+                        if still.contains(&HeldSleep::LeftOut) {
+                            task.later_ns = 0;
+                        } else if task.later_ns > 0 && !still.contains(&HeldSleep::Later) {
+                            task.does = Does::Pauses(task.later_ns);
+                            task.later_ns = 0;
+                            self.blocks(at);
+                        }
                     }
                 }
             }

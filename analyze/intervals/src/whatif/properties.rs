@@ -4,7 +4,7 @@ use proptest::{collection::vec, option, prelude::*, sample::Index, test_runner::
 use trace_format::{Event, EventKind, LockId, LockKind, LockRow, RunInfo, TaskId, TaskRow, run_info::Covers};
 
 use super::{
-    Action, Changes, MILLION, Program, Readers, ShardBy, Variant, model, replay,
+    Action, Changes, HeldSleep, MILLION, Program, Readers, ShardBy, Variant, model, replay,
     tests::{build, context},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 type AnyChange = (u8, Index, i64);
 
 fn any_changes() -> impl Strategy<Value = Vec<AnyChange>> {
-    vec((0..9u8, any::<Index>(), 0..2_000_000i64), 0..3)
+    vec((0..10u8, any::<Index>(), 0..2_000_000i64), 0..3)
 }
 
 fn changes(program: &Program, all: &[AnyChange]) -> Changes {
@@ -33,7 +33,7 @@ fn changes(program: &Program, all: &[AnyChange]) -> Changes {
         match kind {
             0 => of.scaled.push((None, *number)),
             1 => of.scaled.push((program.locks[lock].sites.first().copied(), *number)),
-            2 => of.no_sleep = true,
+            2 => of.sleep = HeldSleep::LeftOut,
             3 => of.no_preempt = true,
             4 if of.shards.is_none() => {
                 let by = if number % 2 == 0 { ShardBy::Draw } else { ShardBy::Task };
@@ -43,6 +43,7 @@ fn changes(program: &Program, all: &[AnyChange]) -> Changes {
             6 => of.handoff_ns = Some(number % 9),
             7 => of.fifo = true,
             8 => of.removed = true,
+            9 => of.sleep = HeldSleep::Later,
             _ => {}
         }
     }

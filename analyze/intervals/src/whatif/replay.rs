@@ -82,6 +82,8 @@ struct Task<'a> {
     actions: &'a [Action],
     next: usize,
     held: Vec<Held>,
+    /// Sleep that was put off until releases.
+    later_ns: i64,
     phase: Phase,
     stamp: u32,
     /// The acquisition that it waits for, and since when.
@@ -119,8 +121,8 @@ pub(crate) fn replay<'p>(
     progress_sites: &'p [u32],
 ) -> Replayed {
     let task = |of: &'p TaskProgram| {
-        let (next, held, stamp, wanted) = Default::default();
-        Task { actions: &of.actions, next, held, phase: Phase::Step, stamp, wanted }
+        let (next, held, later_ns, stamp, wanted) = Default::default();
+        Task { actions: &of.actions, next, held, later_ns, phase: Phase::Step, stamp, wanted }
     };
     let tasks: Vec<Task<'p>> = program.tasks.iter().map(task).collect();
     let processors =

@@ -3,8 +3,8 @@
 use trace_format::{Event, LockRow, Mode, RunInfo, TaskRow, run_info::Covers};
 
 use super::{
-    Action, Baseline, Builder, Changes, MILLION, Prediction, Program, Readers, Refusal, ShardBy, Variant,
-    replay,
+    Action, Baseline, Builder, Changes, HeldSleep, MILLION, Prediction, Program, Readers, Refusal, ShardBy,
+    Variant, replay,
 };
 use crate::{
     context::{Context, TaskStart},
@@ -155,7 +155,8 @@ fn sleep_and_time_without_a_processor_are_apart() {
     let program = program_with(text, Covers::ContendedHolds);
     let run = |change: fn(&mut Changes)| changed(&program, change).0;
     assert_eq!(run(|_| {}), 90);
-    assert_eq!(run(|changes| changes.locks[0].no_sleep = true), 70);
+    assert_eq!(run(|changes| changes.locks[0].sleep = HeldSleep::LeftOut), 70);
+    assert_eq!(run(|changes| changes.locks[0].sleep = HeldSleep::Later), 90, "the task sleeps as long");
     assert_eq!(run(|changes| changes.locks[0].no_preempt = true), 80, "not outside of holds");
     assert_eq!(run(|changes| changes.locks[0].scaled.push((None, 0))), 60, "sleep is not work");
     // The processors are part of the replay then, and others have them while the only task is ready.

@@ -8,7 +8,7 @@ use intervals::{
     input::Input,
     input::filter::LockSelector,
     input::names::printable,
-    whatif::{Changes, MILLION, Program, Readers, ShardBy},
+    whatif::{Changes, HeldSleep, MILLION, Program, Readers, ShardBy},
 };
 use output::{Kind, choices, error::AnalyzeError, number};
 
@@ -18,7 +18,7 @@ choices! {
         /// Scales the work of holds.
         #[default]
         Hold = "hold",
-        /// Leaves out sleep inside of holds.
+        /// Leaves out sleep inside of holds, or lets it follow the release.
         NoSleep = "no-sleep",
         /// Leaves out time without a processor inside of holds.
         NoPreempt = "no-preempt",
@@ -56,6 +56,7 @@ enum Value {
     Share(i64),
     Time(i64),
     Count(u32),
+    Later,
 }
 
 impl ChangeKind {
@@ -63,9 +64,8 @@ impl ChangeKind {
     pub const fn expected(self) -> &'static str {
         match self {
             Self::Hold => "LOCK=FACTOR or LOCK@SITE=FACTOR with a factor of 0 or more, as in cache_lock=0.5",
-            Self::NoSleep | Self::NoPreempt | Self::Fifo | Self::Remove => {
-                "a lock: an address, #ID or a name"
-            }
+            Self::NoPreempt | Self::Fifo | Self::Remove => "a lock: an address, #ID or a name",
+            Self::NoSleep => "LOCK or LOCK=later, as in cache_lock",
             Self::Shard => "LOCK=N or LOCK=N:task with 1 to 65536 locks, as in cache_lock=4",
             Self::Readers => "LOCK=SITE,... or LOCK=PERCENT, as in cache_lock=70%",
             Self::Handoff => "LOCK=TIME, as in cache_lock=0 or cache_lock=5us",
@@ -93,7 +93,10 @@ impl ChangeKind {
         let most = |count: &u32| (1..=1 << 16).contains(count);
         Some(match self {
             Self::NoSleep | Self::NoPreempt | Self::Fifo | Self::Remove => {
-                (Some(text).filter(|text| !text.is_empty()), Value::None)
+                match text.strip_suffix("=later").filter(|_| self == Self::NoSleep) {
+                    Some(lock) => (Some(lock).filter(|lock| !lock.is_empty()), Value::Later),
+                    None => (Some(text).filter(|text| !text.is_empty()), Value::None),
+                }
             }
             Self::Cpus => return Some((None, Value::Count(text.parse().ok().filter(most)?))),
             Self::Hold => {
@@ -185,11 +188,12 @@ pub(super) fn resolve(
                 Value::Time(ns) => of.handoff_ns = Some(*ns),
                 Value::Shards(count, by) => changes.shard(program, lock, *count, *by),
                 Value::None => match change.kind {
-                    ChangeKind::NoSleep => of.no_sleep = true,
+                    ChangeKind::NoSleep => of.sleep = HeldSleep::LeftOut,
                     ChangeKind::NoPreempt => of.no_preempt = true,
                     ChangeKind::Fifo => of.fifo = true,
                     _ => of.removed = true,
                 },
+                Value::Later => of.sleep = HeldSleep::Later,
                 Value::Count(_) => {}
             }
         }
@@ -258,6 +262,7 @@ mod tests {
             (ChangeKind::Shard, "cache_lock=4:task"),
             (ChangeKind::Readers, "cache_lock=a.c:1,b.c:2"),
             (ChangeKind::Cpus, "8"),
+            (ChangeKind::NoSleep, "cache_lock=later"),
         ] {
             assert_eq!(kind.parse(text).unwrap().to_string(), format!("--{kind} {text}"));
         }
@@ -291,6 +296,7 @@ mod tests {
         assert_eq!(value(ChangeKind::Readers, "a=70%"), Value::Share(700_000));
         assert_eq!(value(ChangeKind::Handoff, "a=5us"), Value::Time(5000));
         assert_eq!(value(ChangeKind::Handoff, "a=0"), Value::Time(0));
+        assert_eq!(value(ChangeKind::NoSleep, "a=later"), Value::Later);
         assert_eq!(value(ChangeKind::Shard, "a=4"), Value::Shards(4, ShardBy::Draw));
     }
 }

@@ -48,6 +48,7 @@ fn v6_has_a_row_for_each_alternative() {
     assert_eq!(table.rows[0].locks[0].name, "#0 m (pthread_mutex)");
     assert!(!table.is_refused());
     let text = testing::written(&table, Format::Text, TextStyle::default());
+    assert!(!text.contains("no certain gain"), "{text}");
     assert!(text.starts_with("recorded 145 ns; replayed without a change 145 ns (0.0 % off)\n"), "{text}");
     assert!(text.contains("85 ns  -41.4 %") && text.contains("\nassumed: as many processors"), "{text}");
     let csv = testing::written(&table, Format::Csv, TextStyle::default());

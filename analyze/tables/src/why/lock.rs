@@ -34,6 +34,9 @@ pub struct JudgedLock {
     pub(super) kernel: bool,
     /// The time in which tasks polled for it with failed tries.
     pub polled_ns: i64,
+    /// The time that tasks that were woken in vain took to get it.
+    #[serde(skip)]
+    vain_ns: i64,
     /// The number of tasks that waited for it.
     pub waiters: usize,
     /// The task that waited longest, with its share of its own lifetime; empty if it waited no more than others.
@@ -102,6 +105,7 @@ impl UsedLock {
             trace,
             kernel: input.names.is_kernel(self.lock),
             polled_ns: facts.polled_ns,
+            vain_ns: facts.herd_ns,
             waiters: waiters.len(),
             most,
             see: format!("klock {see}{}{by} --lock {}", facts.names.trace, facts.names.lock),
@@ -127,6 +131,11 @@ impl JudgedLock {
     /// Returns the verdicts that text says, the one that explains most before the others.
     pub fn said(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.said)
+    }
+
+    /// Returns the time of waits for it, of polling, and after wake-ups in vain.
+    pub fn lost_ns(&self) -> i64 {
+        self.parts.waited_ns.saturating_add(self.polled_ns).saturating_add(self.vain_ns)
     }
 
     /// Returns the finding that it slows nobody down.
@@ -166,12 +175,10 @@ impl JudgedLock {
             self.most
         );
         let polled = format!("threads polled {} for it", units::duration(self.polled_ns));
-        let cost = match (self.waiters, self.polled_ns) {
-            (0, 0) if waited_ns == 0 => "nobody waited for it".to_owned(),
-            (_, 0) => waited,
-            (0, _) => polled,
-            _ => format!("{waited}; {polled}"),
-        };
+        let vain = format!("threads woken in vain took {} to get it", units::duration(self.vain_ns));
+        let costs = [(waited_ns, waited), (self.polled_ns, polled), (self.vain_ns, vain)];
+        let costs: Vec<String> = costs.into_iter().filter(|(ns, _)| *ns > 0).map(|(_, cost)| cost).collect();
+        let cost = if costs.is_empty() { "nobody waited for it".to_owned() } else { costs.join("; ") };
         let finding = |finding: &Finding| {
             let (mut evidence, mut advice) = (String::new(), String::new());
             if finding.verdict != Verdict::Quiet {
@@ -185,7 +192,8 @@ impl JudgedLock {
         if first.is_none() {
             notes.push("no rule holds: the waiting has no main cause".to_owned());
         }
-        if waited_ns > 0 && !matches!(first, Some(Verdict::Quiet | Verdict::Deadlock)) {
+        let counts = units::ppm(waited_ns, self.lifetimes_ns) >= Some(10_000);
+        if counts && first != Some(Verdict::Deadlock) {
             notes.push(format!("of the waiting: {}", self.divided()));
         }
         notes.extend((first != Some(Verdict::Quiet)).then(|| format!("see: `{}`", self.see)));

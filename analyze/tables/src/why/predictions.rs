@@ -12,7 +12,7 @@ use output::{error::AnalyzeError, units};
 const EVENTS: u64 = 50_000;
 
 /// The gain of a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Prediction {
     /// The change, as options of `klock whatif`.
     pub change: String,
@@ -32,7 +32,7 @@ pub struct Prediction {
     pub all_events: u64,
     /// What the change does.
     #[serde(skip)]
-    does: &'static str,
+    pub(super) does: &'static str,
 }
 
 /// Predicts what these changes would gain, each by itself. A change comes with the words for what it does.
@@ -89,9 +89,14 @@ impl fmt::Display for Prediction {
         };
         // What is left is said: -99.5 % is not all.
         let digits = |ppm: i64| usize::from(ppm > -1_000_000 && ppm < -990_000);
-        let percent = |ppm: i64| format!("{:+.*} %", digits(ppm), ppm as f64 / 1e4);
+        let percent = |ppm: i64| format!("{:+.*} %", digits(ppm), ppm as f64 / 1e4).replace("-0 %", "0 %");
+        let gain = match (low, high) {
+            (_, ..0) => "",
+            (1.., _) => "a loss: ",
+            _ => "no certain gain: ",
+        };
         let [change, low, high] = [change, low, high].map(percent);
-        write!(f, "{}: length of the run {change} ({low} .. {high})", self.does)?;
+        write!(f, "{}: {gain}length of the run {change} ({low} .. {high})", self.does)?;
         if let Some(waits) = self.waits_ppm {
             write!(f, ", waits for it {}", percent(waits))?;
         }

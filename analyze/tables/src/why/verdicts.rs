@@ -119,7 +119,7 @@ struct Rule {
 }
 
 /// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others, at most three. A deadlock is said
-/// alone, as is a lock that limits nothing, except for its long hold.
+/// alone, as is a lock that limits nothing, except for its long hold. Of a lock that limits nothing but for polling or herds, only these are said.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let rules = Rules::new(facts);
     let mut findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
@@ -131,17 +131,21 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         Verdict::Polled => facts.polled_ns,
         _ => -1,
     };
+    let is_slight = units::ppm(facts.parts().waited_ns, facts.lifetimes_ns).unwrap_or(0) < PERCENT;
+    let is_slight = |finding: &Finding| is_slight && alone.is_none() && finding.explains_ns.is_some();
     let rank = |finding: &Finding| match alone {
         Some(only) => {
             let is_second = only == Verdict::Quiet && finding.verdict == Verdict::LongHold && finding.holds;
             (finding.verdict != only && !is_second, Reverse(i64::from(finding.verdict == only)))
         }
-        None if finding.holds => (false, Reverse(finding.explains_ns.unwrap_or_else(|| beside_ns(finding)))),
+        None if finding.holds && !is_slight(finding) => {
+            (false, Reverse(finding.explains_ns.unwrap_or_else(|| beside_ns(finding))))
+        }
         None => (true, Reverse(0)),
     };
     let order = |finding: &Finding| Verdict::ALL.iter().position(|verdict| *verdict == finding.verdict);
     findings.sort_by_key(rank);
-    let is_said = |finding: &Finding| finding.holds && (alone.is_none() || !rank(finding).0);
+    let is_said = |finding: &Finding| finding.holds && !rank(finding).0;
     let said = findings.iter().take(3).filter(|finding| is_said(finding)).count();
     findings[..said].iter_mut().for_each(|finding| finding.said = true);
     // The others are in the order of the list.
@@ -380,7 +384,7 @@ impl<'a> Rules<'a> {
                     } else {
                         "do that before the lock is taken, or after it is released".into()
                     },
-                    change: Some((ChangeKind::NoSleep, names.id.clone(), "without that sleep")),
+                    change: Some((ChangeKind::NoSleep, format!("{}=later", names.id), "with that sleep after the release")),
                     ..seen(parts.asleep_ns, 30 * PERCENT)
                 }
             }

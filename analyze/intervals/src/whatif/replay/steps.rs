@@ -4,7 +4,7 @@ use trace_format::Mode;
 
 use super::{Held, Phase, Replay, WOKEN};
 use crate::whatif::{
-    change::LockChange,
+    change::{HeldSleep, LockChange},
     program::{Action, QueueOrder},
 };
 
@@ -25,10 +25,7 @@ impl Replay<'_> {
                 self.pause(task, if is_dropped { 0 } else { ns })
             }
             Action::Acquire { lock, site, mode } => self.acquire(task, lock, site, mode),
-            Action::Release { lock, mode } => {
-                self.release(task, lock, mode);
-                true
-            }
+            Action::Release { lock, mode } => self.release(task, lock, mode),
             Action::Await { signal, .. } => self.awaits(task, signal),
             Action::Signal(signal) => {
                 self.signal(signal);
@@ -60,7 +57,11 @@ impl Replay<'_> {
     }
 
     fn sleep(&mut self, task: usize, ns: i64) -> bool {
-        if ns <= 0 || self.changes_held(task, |change| change.no_sleep) {
+        if ns <= 0 || self.changes_held(task, |change| change.sleep == HeldSleep::LeftOut) {
+            return true;
+        }
+        if self.changes_held(task, |change| change.sleep == HeldSleep::Later) {
+            self.tasks[task].later_ns += ns;
             return true;
         }
         self.blocks(task);
@@ -123,15 +124,19 @@ impl Replay<'_> {
         }
     }
 
-    fn release(&mut self, task: usize, lock: u32, mode: Mode) {
+    fn release(&mut self, task: usize, lock: u32, mode: Mode) -> bool {
         let held = &mut self.tasks[task].held;
         let at = held.iter().rposition(|held| held.lock == lock && held.mode == mode);
-        let Some(at) = at.or_else(|| held.iter().rposition(|held| held.lock == lock)) else { return };
+        let Some(at) = at.or_else(|| held.iter().rposition(|held| held.lock == lock)) else { return true };
         held[at].depth -= 1;
-        if held[at].depth == 0 {
-            let held = held.remove(at);
-            self.free(held);
+        if held[at].depth > 0 {
+            return true;
         }
+        let held = held.remove(at);
+        self.free(held);
+        // Sleep that still has to come later is put off again.
+        let later_ns = std::mem::take(&mut self.tasks[task].later_ns);
+        self.sleep(task, later_ns)
     }
 
     fn free(&mut self, held: Held) {
