@@ -35,6 +35,8 @@ export function tableView(table, data, onLock) {
   const isText = (c) => c.kind === "text" || c.kind === "site";
   let sorted = columns.find((c) => c.name === table.sorted_by || c.heading === table.sorted_by) ?? null;
   let isDescending = true;
+  // The rows come in their order: deadlocked locks first.
+  let isGiven = true;
   let shown = STEP;
   let query = "";
   const root = el("div", { class: "table", id: `table-${table.id}` });
@@ -49,7 +51,7 @@ export function tableView(table, data, onLock) {
     let found = [...Array(table.rows).keys()].filter((row) =>
       tests.every(({ c, test }) => test(c.data[row])) &&
       words.every((word) => texts.some((c) => show(c.data[row], c.kind, strings).toLowerCase().includes(word))));
-    if (sorted) {
+    if (sorted && !isGiven) {
       const { data } = sorted;
       const sign = isDescending ? -1 : 1;
       const key = isText(sorted) ? (row) => show(data[row], "text", strings) : (row) => data[row];
@@ -91,6 +93,7 @@ export function tableView(table, data, onLock) {
     const list = visible();
     const sort = (c) => {
       isDescending = sorted === c ? !isDescending : !isText(c);
+      isGiven = false;
       sorted = c;
       headings();
       fill();

@@ -40,8 +40,6 @@ pub struct Overview {
     pub periods: Vec<Period>,
     /// The acquisitions of all locks by period; without periods in which there was none.
     pub acquired: Vec<timeline::Row>,
-    /// Waits that are open at the end.
-    pub open_waits: u64,
     /// The lines above the charts: deadlocks, loss, and idle waits that are left out.
     pub notes: Vec<String>,
 }
@@ -51,7 +49,7 @@ pub struct Overview {
 pub struct LockWaits {
     /// Its name; safe to print.
     pub name: String,
-    /// All its waits that ended with the lock, in ns.
+    /// All its waits, also those in vain, in ns.
     pub wait_total_ns: i64,
     /// The parts of `wait_total_ns`, without empty ones.
     pub parts: Vec<(Spent, i64)>,
@@ -75,6 +73,8 @@ pub enum Spent {
     HandOff,
     /// Nothing more is recorded.
     Unknown,
+    /// The waiter gave up, or waits at the end.
+    InVain,
 }
 
 /// All locks in one period.
@@ -176,15 +176,17 @@ impl Request {
         Ok(Overview {
             locks: report.rows.iter().filter_map(LockWaits::of).collect(),
             locks_total: report.rows_total,
-            wait_total_ns: report.totals.get("wait_total_ns").unwrap_or(0),
+            wait_total_ns: WAITS.iter().filter_map(|column| report.totals.get(column)).sum(),
             periods: sums(&timeline),
             acquired: acquired.finish()?.rows,
             timeline,
-            open_waits: report.trust.waits_open_at_end,
             notes: notes(&report.trust),
         })
     }
 }
+
+/// The columns of the report with waits: those that ended with the lock first.
+const WAITS: [&str; 3] = ["wait_total_ns", "abandoned_wait_ns", "open_wait_ns"];
 
 /// Returns the lines above the charts of a picture of a whole trace.
 pub(super) fn notes(trust: &Trust) -> Vec<String> {
@@ -239,7 +241,9 @@ pub fn waiting(wait_ns: i64, from_ns: i64, to_ns: i64) -> f64 {
 impl LockWaits {
     /// Returns the waits of a row of the report, if there are any.
     fn of(row: &report::Row) -> Option<Self> {
-        let wait_total_ns = row.get("wait_total_ns").filter(|ns| *ns > 0)?;
+        let [ended_ns, abandoned_ns, open_ns] = WAITS.map(|column| row.get(column).unwrap_or(0));
+        let in_vain_ns = abandoned_ns + open_ns;
+        let wait_total_ns = Some(ended_ns + in_vain_ns).filter(|ns| *ns > 0)?;
         let parts = match (row.get("blocked_ns"), row.get("gap_ns")) {
             (Some(_), _) => {
                 let known = [
@@ -249,11 +253,11 @@ impl LockWaits {
                 ];
                 known.map(|(spent, column)| (spent, row[column])).to_vec()
             }
-            (None, Some(gap_ns)) => vec![(Spent::Held, wait_total_ns - gap_ns), (Spent::HandOff, gap_ns)],
+            (None, Some(gap_ns)) => vec![(Spent::Held, ended_ns - gap_ns), (Spent::HandOff, gap_ns)],
             (None, None) => Vec::new(),
         };
         let known: i64 = parts.iter().map(|(_, ns)| ns).sum();
-        let rest = [(Spent::Unknown, wait_total_ns - known)];
+        let rest = [(Spent::Unknown, ended_ns - known), (Spent::InVain, in_vain_ns)];
         let parts = parts.into_iter().chain(rest).filter(|(_, ns)| *ns > 0).collect();
         let caused =
             |(state, (word, _)): (&State, (&str, _))| Some((*state, row.get(&format!("{word}_ns"))?));
@@ -302,11 +306,13 @@ mod tests {
             let overview = overview(&trace, &Filter::default()).unwrap();
             let report = report::report(one, &report::Options::default()).unwrap();
             assert_eq!(overview.locks_total, report.rows_total, "{name}");
-            assert_eq!(overview.wait_total_ns, report.totals.get("wait_total_ns").unwrap_or(0), "{name}");
+            let waits = |of: &dyn Fn(&str) -> Option<i64>| WAITS.iter().filter_map(|column| of(column)).sum();
+            assert_eq!(overview.wait_total_ns, waits(&|column| report.totals.get(column)), "{name}");
             assert!(!overview.locks.is_empty());
             for (lock, row) in overview.locks.iter().zip(&report.rows) {
                 let sum = |ns: &mut dyn Iterator<Item = i64>| ns.sum::<i64>();
-                assert_eq!((&lock.name, Some(lock.wait_total_ns)), (&row.name, row.get("wait_total_ns")));
+                let waited_ns = waits(&|column| row.get(column));
+                assert_eq!((&lock.name, lock.wait_total_ns), (&row.name, waited_ns));
                 assert_eq!(sum(&mut lock.parts.iter().map(|(_, ns)| *ns)), lock.wait_total_ns, "{name}");
                 let caused_ns = sum(&mut lock.holders.iter().map(|(_, ns)| *ns));
                 if caused_ns > 0 {
@@ -342,7 +348,8 @@ mod tests {
             "lock c condvar\n1 A acquire x a.c:1\n2 B acquire y b.c:1\n3 A wait y a.c:2\n4 B wait x b.c:2
              5 C wait c c.c:1\n2_005 C acquire c c.c:1 wait=2_000",
         );
-        let notes = overview(&test.trace, &Filter::default()).unwrap().notes;
+        let Overview { notes, locks, .. } = overview(&test.trace, &Filter::default()).unwrap();
+        assert_eq!(locks[0].parts, [(Spent::InVain, 2_002)], "{locks:?}");
         assert!(notes[0].starts_with("deadlock at the end: A (tid"), "{notes:?}");
         assert_eq!(notes.last().unwrap(), "2.00 µs of idle waits left out");
     }

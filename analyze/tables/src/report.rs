@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use polars::prelude::{Expr, IntoLazy, LazyFrame, PolarsResult, col, lit};
+use polars::prelude::{Expr, IntoLazy, LazyFrame, PolarsResult, col, lit, when};
 use serde::Serialize;
 use trace_format::Trace;
 
@@ -14,7 +14,7 @@ use super::{
     frame::{failed, ints, merged, of_one},
     gather,
     key::{By, Key},
-    rank::{self, Numbers, Rows, order_by},
+    rank::{self, Numbers, Rows, descending, order_by},
     row_ids::NONE,
     table::rows_and_trust,
 };
@@ -180,13 +180,16 @@ impl Found<'_> {
     fn ranked(&self, rows: LazyFrame, totals: Numbers, options: &Options) -> Result<Report, AnalyzeError> {
         let declared = columns(options.by, false);
         let sort = if options.sort.is_empty() { SORT } else { &options.sort };
-        let order = order_by(&declared, sort, &[])?;
+        let sorted = order_by(&declared, sort, &[])?;
+        let order = if options.sort.is_empty() { vec![descending("lost_ns")] } else { sorted.clone() };
         let adds_up = find(&declared, sort)?.merge.is_some();
         let name = |[row]: [i64; 1]| self.ids.name(row, self.inputs);
-        let ranked = rows.collect().and_then(|rows| {
+        let ranked = rows.with_column(lost().alias("lost_ns")).collect().and_then(|rows| {
+            let of = sorted[0].0.as_str();
+            let sum = if adds_up { Some(rank::total(&rows, of)?) } else { None };
             let mut ranked = rank::rank(rows, ["row"], &order, options.limit, name)?;
-            ranked.sum = ranked.sum.filter(|_| adds_up);
-            let (of, sum) = ranked.sum.map_or(("row", 0), |sum| (order[0].0.as_str(), sum));
+            ranked.sum = sum;
+            let (of, sum) = sum.map_or(("row", 0), |sum| (of, sum));
             let share = |of: Expr, name: &str| of_one(of, move |value| units::ppm(value, sum)).alias(name);
             let shares = [share(col(of), "pct_ppm"), share(col(of).cum_sum(false), "cum_pct_ppm")];
             ranked.frame = ranked.frame.lazy().with_columns(shares).collect()?;
@@ -197,6 +200,15 @@ impl Found<'_> {
         let (by, traces, trust) = (options.by, self.inputs.len(), self.trust());
         Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, sorted_sum, trust })
     }
+}
+
+/// Returns the expression of what rows are sorted by without `-k`: the waits that ended with the lock; with those in vain, where these are longer;
+/// more than any other number in a deadlock.
+fn lost() -> Expr {
+    let in_vain = || col("abandoned_wait_ns") + col("open_wait_ns");
+    let waited = || col("wait_total_ns").fill_null(lit(0));
+    let lost = when(in_vain().gt(waited())).then(waited() + in_vain()).otherwise(col("wait_total_ns"));
+    when(col("deadlocked").gt(lit(0))).then(in_vain() + lit(i64::MAX / 2)).otherwise(lost)
 }
 
 impl Table for Report {
@@ -211,7 +223,7 @@ impl Table for Report {
     fn text_columns(&self) -> Vec<String> {
         let in_vain = |row: &Row| {
             let of = |column| row.get(column).unwrap_or(0);
-            row["count"] == 0 || of("abandoned_wait_ns") > of("wait_total_ns")
+            row["count"] == 0 || of("abandoned_wait_ns") + of("open_wait_ns") > of("wait_total_ns")
         };
         let has_none = self.by != By::Process && self.rows.iter().any(in_vain);
         let is_used =

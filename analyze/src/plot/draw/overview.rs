@@ -43,11 +43,7 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     let bars_end = bars.ends().1 + BELOW;
     let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
     let height = if shown == 0 { head + 60 } else { map_end + 2 * (WORDS + CHART + BELOW) + MARGIN };
-    let nothing = match overview.open_waits {
-        0 => "No thread waited for a lock.",
-        _ => "No wait ended with its lock: waits that are open at the end have no bar.",
-    };
-    let nothing = (shown == 0).then_some(nothing);
+    let nothing = (shown == 0).then_some("No thread waited for a lock.");
     page::sheet((width, height), theme, &texts, (&facts, nothing), "", |page| {
         bars.draw(page)?;
         heat(page, overview, &place, (bars_end + WORDS, bars_end + WORDS + rows * ROW))?;
@@ -79,6 +75,7 @@ fn look(spent: Spent, theme: &Colours) -> (Rgb, &'static str) {
         Spent::Held => (SKY, "another thread held the lock"),
         Spent::HandOff => (PURPLE, "handed over: no thread held it"),
         Spent::Unknown => (theme.others, "not recorded"),
+        Spent::InVain => (VERMILION, "in vain"),
     }
 }
 

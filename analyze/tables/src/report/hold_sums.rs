@@ -37,6 +37,8 @@ sums! {
         open_hold_ns: Sum,
         open_waits: Sum,
         open_wait_ns: Sum,
+        /// 1 if one of these waits is part of a deadlock.
+        deadlocked: Max,
         /// Attempts and open holds without an acquisition in the row, if the lengths of such holds are recorded.
         measurable: Sum,
         /// Holds and waits that events lost in their course keep out of all other sums.

@@ -16,7 +16,7 @@ use crate::{
     row_ids::RowIds,
 };
 use intervals::{
-    engine::Rules,
+    engine::{Rules, deadlock::OpenWait},
     input::names::Names,
     input::selection::Selection,
     input::trust::{Trust, TrustCounter},
@@ -117,6 +117,13 @@ impl<'a> Gather for Found<'a> {
             }
             times.into_iter().for_each(|times| self.percentiles.add(at, &rows, times));
             counter.merge(trust);
+        }
+        let wants =
+            outcome.deadlocks.iter().flat_map(|deadlock| &deadlock.members).map(|member| member.wants);
+        for OpenWait { lock, task, stack, .. } in wants {
+            let key = RowKey::of((lock, task, stack), self.reading.by, &self.inputs[at].names);
+            let row = self.ids.id(at, key, self.inputs);
+            self.sums.push([row], &HoldSums { deadlocked: 1, ..HoldSums::default() });
         }
         self.trusts.push(self.inputs[at].trust(counter, outcome, self.reading.allow_loss)?);
         Ok(())

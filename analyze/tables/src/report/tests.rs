@@ -86,11 +86,25 @@ fn a_deadlocked_recording_has_rows_of_open_holds_and_waits_that_are_at_least_as_
             (columns["count"], holds, (columns["open_waits"], columns["open_wait_ns"]), columns["attempts"])
         })
         .collect();
-    let both = [(0, (1, 8_000_000), (1, 6_000_000), 2), (0, (1, 8_000_000), (1, 7_000_000), 1)];
+    let both = [(0, (1, 8_000_000), (1, 7_000_000), 1), (0, (1, 8_000_000), (1, 6_000_000), 2)];
     assert_eq!(rows, both);
     let text = written(&report, Format::Text, &[], None);
     assert!(text.contains("open_holds  open_hold  open_waits  open_wait"), "{text}");
     assert!(text.contains("2 waits were open at the end: `klock why` says what for"), "{text}");
+}
+
+#[test]
+fn a_deadlock_comes_first_and_then_the_locks_by_their_waits_those_in_vain_included() {
+    let text =
+        "0 C acquire z\n1 D wait z\n90_000 C release z\n90_001 D acquire z wait=90_000\n90_002 D release z
+        5 C acquire w\n10 E wait w\n100_010 E abandon w wait=100_000
+        100_100 A acquire x\n100_110 B acquire y\n100_120 A wait y\n100_130 B wait x\n100_200 F try_fail x";
+    let names = |sort: &str| -> Vec<String> {
+        let report = report_of(text, &Options { sort: sort.to_owned(), ..by(By::Lock) });
+        report.rows.iter().map(|row| row.name[3..4].to_owned()).collect()
+    };
+    assert_eq!(names(""), ["y", "x", "w", "z"]);
+    assert_eq!(names("wait_total")[0], "z", "who asks for a column gets it");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn idle_waits_for_futexes_stay_out_by_their_stacks_and_their_time_is_named() {
     assert_eq!(names(&by(By::Lock)), named(&[("#1 g (futex)", 40), ("#3 p (user_semaphore)", 30)]));
     let filter = |filter| Options { filter, ..by(By::Purpose) };
     let all = names(&filter(Filter { include_idle: true, ..Filter::default() }));
-    assert_eq!(all, named(&[("condvar", 200), ("lock", 70), ("exit", 0)]));
+    assert_eq!(all, named(&[("exit", 0), ("condvar", 200), ("lock", 70)]));
     let purposes = vec![intervals::input::names::purposes::Purpose::CondVar];
     assert_eq!(names(&filter(Filter { purposes, ..Filter::default() })), named(&[("condvar", 200)]));
     let report = report_of(text, &by(By::Lock));

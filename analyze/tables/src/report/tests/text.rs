@@ -15,9 +15,9 @@ fn the_csv_has_integers_units_and_empty_fields() {
     let expected = "\
 max_ns,wait_max_ns,total_ns,wait_total_ns,count,avg_ns,wait_avg_ns,cnt_hold,cnt_lock,wait_caused_ns,holds_contended,gap_ns,contention_ppm,owner_changes,max_waiters,attempts,abandoned,abandoned_wait_ns,try_failed,polled_ns,open_holds,open_hold_ns,open_waits,open_wait_ns,pct_ppm,cum_pct_ppm,name,file,line,function,place,kind,lock_name,cut_by_loss
 500999,1205000,501899,2008000,2,250949,1004000,0,2,500999,0,6001,1000000,2,1,2,0,0,0,0,0,0,0,0,1000000,1000000,b.c:20 (mutex:m),b.c,20,,b.c:20,mutex,m,0
+0,0,0,0,0,0,0,0,0,0,0,0,,0,0,1,1,100000,0,0,0,0,0,0,0,1000000,e.c:1 (mutex:m),e.c,1,,e.c:1,mutex,m,0
 1000500,0,1000500,0,1,1000500,0,3,0,1601000,1,0,0,0,3,1,0,0,0,0,0,0,0,0,0,1000000,a.c:10 (mutex:m),a.c,10,,a.c:10,mutex,m,0
 0,0,0,0,0,0,0,0,0,0,0,0,,0,0,1,0,0,1,0,0,0,0,0,0,1000000,d.c:1 (mutex:m),d.c,1,,d.c:1,mutex,m,0
-0,0,0,0,0,0,0,0,0,0,0,0,,0,0,1,1,100000,0,0,0,0,0,0,0,1000000,e.c:1 (mutex:m),e.c,1,,e.c:1,mutex,m,0
 ";
     assert_eq!(written(&report, Format::Csv, &[], None), expected);
 }
@@ -85,9 +85,9 @@ fn the_text_has_units_and_ends_with_the_trust_block() {
     let expected = "    \
     max  wait_max    total  wait_total  wait_caused  count      avg  wait_avg  cnt_hold  cnt_lock  abandoned  abandoned_wait  try_failed  acquired at (lock)
  501 µs   1.21 ms   502 µs     2.01 ms       501 µs      2   251 µs   1.00 ms         0         2          0               0           0  b.c:20 (mutex:m)
+      0         0        0           0            0      0        0         0         0         0          1          100 µs           0  e.c:1 (mutex:m)
 1.00 ms         0  1.00 ms           0      1.60 ms      1  1.00 ms         0         3         0          0               0           0  a.c:10 (mutex:m)
       0         0        0           0            0      0        0         0         0         0          0               0           1  d.c:1 (mutex:m)
-      0         0        0           0            0      0        0         0         0         0          1          100 µs           0  e.c:1 (mutex:m)
 
 trust: 11 events over 1.51 ms, none lost
   1 wait that ended without the lock: not in wait_total; in wait_caused, where holds are recorded
