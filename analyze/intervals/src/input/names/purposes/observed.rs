@@ -63,14 +63,17 @@ struct Code {
     wakes: FxHashSet<u32>,
 }
 
-/// The tasks that take a semaphore and give it back.
-#[derive(Clone, Copy, Debug, Default)]
+/// The tasks that take permits of a semaphore and give them back.
+#[derive(Clone, Debug, Default)]
 struct Semaphore {
-    /// Times that it was given back by the task that took it last.
+    /// Times that a task that had a permit gave it back.
     own: u64,
-    /// Times that it was given back by another task, or taken twice.
+    /// Times that a task gave back what it did not have, or took a second permit.
     foreign: u64,
-    taken_by: Option<(TaskId, i64)>,
+    /// The tasks that have a permit, and since when.
+    takers: Vec<(TaskId, i64)>,
+    /// Whether two tasks had permits at once.
+    has_many: bool,
     /// The first task that took it and gave it back, and when it did both.
     first: Option<(TaskId, i64, i64)>,
     /// Whether a function of locks waits for it.
@@ -92,6 +95,9 @@ pub(super) const UNKNOWN: u32 = 0;
 
 /// The wakers of an object that are kept.
 const WAKERS: usize = 8;
+
+/// The tasks with a permit of a semaphore that are kept.
+const MAX_TAKERS: usize = 64;
 
 impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
     pub(super) fn new(purposes: &'a Purposes, tasks: &'a [TaskRow], functions: F) -> Self {
@@ -171,7 +177,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
             object.group.lose(ts_ns);
             object.open.clear();
             object.wakers.clear();
-            object.semaphore.taken_by = None;
+            object.semaphore.takers.clear();
         }
         self.sites.values_mut().for_each(|site| site.group.lose(ts_ns));
     }
@@ -201,7 +207,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
             {
                 Behaviour::Purpose(Purpose::Exit)
             } else if is_semaphore && semaphore.is_lock() {
-                if semaphore.own > 0 {
+                if semaphore.own > 0 && !semaphore.has_many {
                     mutexes.insert(lock);
                 }
                 Behaviour::Purpose(Purpose::Lock)
@@ -276,23 +282,29 @@ impl Code {
 
 impl Semaphore {
     fn taken(&mut self, task: TaskId, ts_ns: i64) {
-        self.foreign += u64::from(self.taken_by.is_some());
-        self.taken_by = Some((task, ts_ns));
+        if let Some(taker) = self.takers.iter_mut().find(|(taker, _)| *taker == task) {
+            (self.foreign, *taker) = (self.foreign + 1, (task, ts_ns));
+        } else if self.takers.len() < MAX_TAKERS {
+            self.has_many |= !self.takers.is_empty();
+            self.takers.push((task, ts_ns));
+        }
     }
 
     fn given_back(&mut self, task: TaskId, ts_ns: i64) {
-        match self.taken_by.take() {
-            Some((taker, taken_ns)) if taker == task => {
-                self.own += 1;
-                self.first.get_or_insert((task, taken_ns, ts_ns));
-            }
-            _ => self.foreign += 1,
+        if let Some(at) = self.takers.iter().position(|(taker, _)| *taker == task) {
+            let (_, taken_ns) = self.takers.remove(at);
+            self.own += 1;
+            self.first.get_or_insert((task, taken_ns, ts_ns));
+        } else {
+            self.foreign += 1;
+            // Somebody's permit is free.
+            self.takers.drain(..self.takers.len().min(1));
         }
     }
 
     /// Whether a task had it for nearly all of its life, and only one that waited for that took it later, as those do who join a thread of
     /// Python.
-    fn is_life(self, tasks: &[TaskRow], end_ns: i64) -> bool {
+    fn is_life(&self, tasks: &[TaskRow], end_ns: i64) -> bool {
         let Some((task, taken_ns, given_ns)) = self.first.filter(|_| self.own <= 2 && self.foreign == 0)
         else {
             return false;
@@ -304,7 +316,7 @@ impl Semaphore {
     }
 
     /// A few hand-offs do not make a lock a signal. Functions of locks build signals, too.
-    fn is_lock(self) -> bool {
+    fn is_lock(&self) -> bool {
         let is_own = self.own > self.foreign || self.own + self.foreign == 0;
         self.own > self.foreign.saturating_mul(9) || self.is_named && is_own
     }

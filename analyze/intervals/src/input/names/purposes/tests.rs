@@ -68,9 +68,11 @@ fn a_semaphore_is_a_lock_if_its_waits_or_its_takers_say_so() {
     assert_eq!(purpose(binary), Purpose::Lock);
     let signal = "20 B wait s sem_wait\n30 A wake s\n40 B acquire s f wait=20\n50 A wake s\n60 B acquire s f";
     assert_eq!(purpose(signal), Purpose::Semaphore);
-    let counting =
+    let two_permits =
         "10 A acquire s f\n20 B acquire s f\n30 A wake s\n40 B wake s\n50 A acquire s f\n60 A wake s";
-    assert_eq!(purpose(counting), Purpose::Semaphore);
+    assert_eq!(purpose(two_permits), Purpose::Lock);
+    let items = "10 A wake s\n20 A wake s\n30 B acquire s f\n40 C acquire s f\n50 A wake s\n60 B acquire s f";
+    assert_eq!(purpose(items), Purpose::Semaphore);
 }
 
 /// Three tasks that wait for a lock of this kind and hold it in turn. A round begins with `A` inside, `B` and `C` waiting.
