@@ -12,7 +12,7 @@ use crate::names::unwind::UnwoundId;
 pub(crate) const MAX_AGE_NS: u64 = 10_000_000_000;
 const PLACES: usize = 1 << 12;
 /// If more stacks than this are not at their places, those whose event never came are dropped. Every task that is off-CPU has one.
-const MAX_OTHERS: usize = 1 << 19;
+const MIN_LIMIT: usize = 1 << 17;
 
 /// The CPU and the number of an event, and whether the stack is its peer's.
 type Key = (u32, u32, bool);
@@ -33,6 +33,8 @@ pub(crate) struct Waiting {
     places: Vec<Vec<Option<(u32, bool, Unwound)>>>,
     /// Stacks whose place a later one has.
     others: FxHashMap<Key, Unwound>,
+    /// The number of those stacks from which old ones are dropped.
+    limit: usize,
 }
 
 impl Waiting {
@@ -50,8 +52,10 @@ impl Waiting {
         let Some((seq, peer, before)) = places[seq as usize % PLACES].replace((seq, peer, stack)) else {
             return;
         };
-        if self.others.len() >= MAX_OTHERS {
+        if self.others.len() >= self.limit {
             self.others.retain(|_, old| stack.ts_ns.saturating_sub(old.ts_ns) < MAX_AGE_NS);
+            // So that a stack is looked at once or twice, however many are young.
+            self.limit = (2 * self.others.len()).max(MIN_LIMIT);
         }
         self.others.insert((cpu, seq, peer), before);
     }

@@ -15,7 +15,7 @@ use super::walk::{Dependencies, UnwoundId};
 use crate::kernel::known_stacks::{KnownStacks, is_comparable};
 
 /// Maximum number of values that walks depend on, of 16 bytes each; beyond it, all walks are forgotten.
-const MAX_VALUES: usize = 1 << 21;
+const MAX_VALUES: usize = 1 << 20;
 /// Values that a walk takes besides the words of the stack.
 const VALUES_OF_WALK: usize = 12;
 /// Maximum number of walks from the same instruction and stack pointer.

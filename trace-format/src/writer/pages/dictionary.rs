@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 /// Maximum number of values, after which pages have their values in themselves. A dictionary of ids is at most 1 MiB.
 const MAX_VALUES: usize = 1 << 18;
-/// Values below this are found in the table.
-const TABLE: usize = 1 << 22;
+/// Values below this are found in the table, of at most 4 MiB. Each column has one.
+const TABLE: usize = 1 << 20;
 /// The table's entry for a value without an index.
 const NONE: u32 = u32::MAX;
 
