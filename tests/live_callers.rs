@@ -186,3 +186,42 @@ fn sleeps_in_klocks_library_name_its_caller() {
         assert_right(Some("_start"), || Recorded::of_command(flags));
     }
 }
+
+#[test]
+#[ignore = "records this machine: needs root and gcc"]
+fn waits_for_kernel_locks_name_the_caller_of_the_system_call() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    for flags in [&[][..], OMITTED] {
+        let directory = tempfile::tempdir().unwrap();
+        let program = xtask::fixture::build("known_mappings", directory.path(), flags).unwrap();
+        let mut missing = vec!["map_memory", "unmap_memory"];
+        until("two threads wait in mmap and in munmap, with stacks that are unwound in time", || {
+            let path = directory.path().join("t.parquet");
+            let record = ["record", "--contended-only", "-f", "-o"];
+            let ended = support::run(klock().args(record).arg(&path).arg(&program).arg("2000"));
+            assert!(ended.status.success(), "{}", ended.stderr);
+            for frames in Trace::open(&path).unwrap().stacks().unwrap().iter().map(|stack| &stack.frames) {
+                let is_in = |name: &str| {
+                    frames.iter().any(|frame| frame.kernel && frame.symbol.as_deref() == Some(name))
+                };
+                let caller = match () {
+                    () if is_in("__vm_munmap") => "unmap_memory",
+                    () if is_in("vm_mmap_pgoff") => "map_memory",
+                    () => continue,
+                };
+                let is_own =
+                    |frame: &&Frame| frame.module.as_deref().is_some_and(|m| m.ends_with("/known_mappings"));
+                let Some(nearest) = frames.iter().find(is_own).filter(|frame| !frame.guessed) else {
+                    continue;
+                };
+                let found = nearest.symbol.as_deref().unwrap_or("?");
+                // The C library maps and unmaps the stacks of threads.
+                assert!([caller, "main"].contains(&found), "{:?}", names(frames));
+                missing.retain(|name| *name != found);
+            }
+            missing.is_empty().then_some(())
+        });
+    }
+}

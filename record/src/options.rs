@@ -31,7 +31,7 @@ pub struct Options {
     pub ring_bytes: Option<usize>,
     /// Maximum number of frames per stack; `None` for the default.
     pub max_stack: Option<u32>,
-    /// The way in which user stacks of futex calls, waits for locks of Rust and Go, and off-CPU times are found.
+    /// The way in which user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times are found.
     pub unwind: Unwind,
     /// Whether the addresses of kernel locks and kernel code are written as they are. Otherwise opaque numbers replace them.
     pub kernel_addresses: bool,
@@ -107,7 +107,7 @@ pub enum PthreadMethod {
     Uprobe,
 }
 
-/// The way in which user stacks of futex calls, waits for locks of Rust and Go, and off-CPU times are found.
+/// The way in which user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwind {
     /// By frame pointers, in the kernel.

@@ -182,8 +182,8 @@ pub(crate) struct Record {
     /// Record up to N frames per stack, at most 127.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
     pub(crate) max_stack: Option<u32>,
-    /// Find user stacks of futex calls, waits for locks of Rust and Go, and off-CPU times by frame pointers, or by the unwind tables of
-    /// the programs, from a copy of up to BYTES of each stack [default: dwarf,2048].
+    /// Find user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times by frame pointers, or by the
+    /// unwind tables of the programs, from a copy of up to BYTES of each stack [default: dwarf,2048].
     #[arg(long, value_name = "fp|dwarf[,BYTES]", value_parser = unwind, help_heading = "Sizes")]
     pub(crate) unwind: Option<Unwind>,
     /// Set the size of the ring buffer of each CPU, and of the memory for events that all threads of a process that records itself

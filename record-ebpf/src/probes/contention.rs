@@ -62,7 +62,7 @@ pub(super) fn begin(run: &Run, ctx: &impl StackIdContext, address: u64, flags: u
             event.flags |= flag::NO_WAIT_STATE;
         }
     }
-    event_stacks::both(run, ctx, Walk::ByPointers, &mut event);
+    event_stacks::both(run, ctx, Walk::Unwound, &mut event);
     emit(run, &mut event)
 }
 
@@ -125,7 +125,7 @@ fn end(run: &Run, ctx: &RawTracePointContext) -> Outcome {
     if config::min_wait_ns() > 0 {
         event.detail = state.flags();
         state.describe_whole(begin, &mut event);
-        event_stacks::both(run, ctx, Walk::ByPointers, &mut event);
+        event_stacks::both(run, ctx, Walk::Unwound, &mut event);
     } else {
         state.describe(&mut event);
     }

@@ -314,7 +314,8 @@ impl Composer {
             _ => (here, here, event.caller),
         };
         let copied = match event.code {
-            code::OFF_CPU | code::FUTEX_WAIT | code::FUTEX_WAIT_DONE | code::FUTEX_WAKE => true,
+            code::CONTENTION_BEGIN | code::CONTENTION_END | code::OFF_CPU => true,
+            code::FUTEX_WAIT | code::FUTEX_WAIT_DONE | code::FUTEX_WAKE => true,
             code::CALL | code::POST => is_slow_path(event.detail),
             _ => false,
         };

@@ -20,8 +20,8 @@ pub(super) fn check(args: &Record, chosen: Option<LockSources>, sched: SchedRows
     let kernel_alone = (locks != LockSources::NONE, "kernel locks", "--locks kernel");
     let pthread = (locks.pthread, "calls of pthread functions", "--locks pthread");
     let any = (locks != LockSources::NONE, "locks", "--locks");
-    let unwound = locks.futex || locks.rust || locks.go || all_off_cpu;
-    let unwound = (unwound, "futexes, locks of Rust and Go, and off-CPU times", "--locks futex");
+    let unwound = locks.kernel || locks.futex || locks.rust || locks.go || all_off_cpu;
+    let unwound = (unwound, "locks of the kernel, Rust and Go, futexes and off-CPU times", "--locks futex");
     let off_cpu = (sched != SchedRows::None, "off-CPU times", "--off-cpu=all");
     let threads = (all_off_cpu, "the off-CPU times of all tasks", "--off-cpu");
     let uses = |probe| args.probes.contains(&probe);

@@ -106,7 +106,7 @@ impl Plan {
             ring_bytes: selection.ring_bytes.unwrap_or_else(|| selection::default_ring_bytes(cpus)),
             max_stack: selection.max_stack.unwrap_or(127),
             stack_bytes: if facts.types.as_ref().is_some_and(|types| types.task.stack.is_some())
-                && (futex_calls.is_some() || locks.go || selection.off_cpu)
+                && (kernel.is_some() || futex_calls.is_some() || locks.go || selection.off_cpu)
             {
                 selection.stack_bytes
             } else {
