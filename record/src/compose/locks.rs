@@ -9,7 +9,7 @@ use std::{
     hash::{Hash, Hasher},
 };
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use trace_format::{LockId, LockKind, LockRow, Scope, StackId};
 
@@ -185,6 +185,21 @@ impl Locks {
         (found == space && has_word(kind, address, word)).then_some((address, kind))
     }
 
+    /// Adds to pthread locks what the processes that share their memory call them.
+    pub(crate) fn add_shared(&self, locks: &mut FxHashSet<(Space, u64)>) {
+        let shared = |at: &(Space, u64), &kind: &LockKind| {
+            let id = self.known(at.0, at.1, kind)?;
+            self.rows[id.0 as usize].shared.as_deref()
+        };
+        let own = |at: &(Space, u64)| shared(at, self.pthread.get(at)?);
+        let wanted: FxHashSet<&str> = locks.iter().filter_map(own).collect();
+        if !wanted.is_empty() {
+            let all = self.pthread.iter();
+            let same = all.filter(|(at, kind)| shared(at, kind).is_some_and(|place| wanted.contains(place)));
+            locks.extend(same.map(|(at, _)| *at));
+        }
+    }
+
     /// Takes the locks that were first seen since the last call.
     pub(crate) fn take_new(&mut self) -> Vec<NewLock> {
         std::mem::take(&mut self.new)
@@ -250,6 +265,20 @@ mod tests {
         assert_eq!(locks.pthread_around(B, 1000), None);
         locks.end(A, 1000, LockKind::PthreadMutex);
         assert_eq!(locks.pthread_around(A, 1000), None);
+    }
+
+    #[test]
+    fn a_lock_in_shared_memory_is_the_same_in_each_process() {
+        let mut locks = Locks::default();
+        for (space, address, shared) in
+            [(A, 8, Some("m+8")), (B, 16, Some("m+8")), (B, 24, Some("m+16")), (B, 32, None)]
+        {
+            let lock = locks.id(space, address, LockKind::PthreadMutex, 1);
+            locks.describe(FoundLock { lock, name: None, shared: shared.map(str::to_owned) });
+        }
+        let mut awaited = FxHashSet::from_iter([(A, 8), (B, 32)]);
+        locks.add_shared(&mut awaited);
+        assert_eq!(awaited, FxHashSet::from_iter([(A, 8), (B, 16), (B, 32)]));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{
-    Event, EventColumns, EventKind, Syscall,
+    Event, EventColumns, EventKind, Syscall, TaskState,
     kernel_functions::FUNCTIONS,
     user_functions::is_slow_path,
     wire::{WireEvent, WireTask, code, flag, stack_key},
@@ -158,17 +158,24 @@ impl Composer {
 
     /// Returns the threads that have slept since `before_ns` with a lock for which others have waited since then, each once in a sleep.
     pub(crate) fn sleepers(&mut self, before_ns: i64) -> Vec<Sleeper> {
-        let awaited = self.user.awaited(before_ns);
+        let mut awaited = self.user.awaited(before_ns);
         if awaited.is_empty() {
             Vec::new()
         } else {
+            self.locks.add_shared(&mut awaited);
             self.switches.sleepers(before_ns, &awaited, &self.sessions)
         }
     }
 
-    /// A thread of [`sleepers`](Self::sleepers) was in this call at this time, if it still slept.
-    pub(crate) fn add_call(&mut self, tid: u32, ts_ns: i64, call: Syscall) {
-        self.switches.add_call(tid, ts_ns, call);
+    /// A thread of [`sleepers`](Self::sleepers) was in this call at this time, and maybe stopped, if it still slept.
+    pub(crate) fn add_call(
+        &mut self,
+        tid: u32,
+        ts_ns: i64,
+        call: Option<Syscall>,
+        stopped: Option<TaskState>,
+    ) {
+        self.switches.add_call(tid, ts_ns, call, stopped);
     }
 
     /// Appends the rows of losses after the last event of a CPU, given the number of lost events of each CPU.

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use trace_format::{Syscall, run_info::Host};
+use trace_format::{Syscall, TaskState, run_info::Host};
 
 use crate::{
     compose::tasks::Known,
@@ -112,6 +112,15 @@ pub(crate) fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
     let pc = text.trim_end().rsplit("0x").next().and_then(|word| u64::from_str_radix(word, 16).ok());
     let is_known = call == Syscall::NONE || pc.is_some_and(|pc| is_syscall_before(pid, pc));
     Ok(Some(call).filter(|_| is_known))
+}
+
+/// Returns the state of a thread that a signal or a debugger stopped; `None` for all others.
+pub(crate) fn stopped(pid: u32, tid: u32) -> Option<TaskState> {
+    match read_stat(Path::new(&format!("/proc/{pid}/task/{tid}/stat"))).ok()?.state {
+        'T' => Some(TaskState::Stopped),
+        't' => Some(TaskState::Traced),
+        _ => None,
+    }
 }
 
 /// Returns whether the instruction before `pc` is one that makes 64-bit system calls. On x86-64, `int $0x80` has other numbers.

@@ -1,5 +1,5 @@
 //! Turns switches of tasks that the kernel reports to any user into rows of off-CPU time. The system call in which a
-//! task left is asked for only while others wait for it, so most rows have none.
+//! task left, and whether it is stopped, are asked for only while others wait for it.
 //!
 //! The rows tell the states of holders, so a thread that records itself and holds no lock as it returns has none. It cannot have taken or
 //! released a lock meanwhile. With a kernel side, which may know of other holds, every return is a row.
@@ -32,8 +32,8 @@ struct Left {
     is_runnable: bool,
     /// Whether its system call was asked for.
     is_asked: bool,
-    /// The call, and a time at which the task was in it.
-    call: Option<(i64, Syscall)>,
+    /// A time at which the task was in this call, and in this state if it was stopped.
+    read: Option<(i64, Option<Syscall>, Option<TaskState>)>,
 }
 
 /// A thread that is asleep with a lock for which others wait.
@@ -62,11 +62,13 @@ impl Switches {
         let ts_ns = switch.ts_ns as i64;
         match switch.action {
             SwitchAction::Left { is_runnable } => {
-                self.left.insert(switch.tid, Left { ts_ns, is_runnable, is_asked: false, call: None });
+                self.left.insert(switch.tid, Left { ts_ns, is_runnable, is_asked: false, read: None });
                 None
             }
             SwitchAction::Returned => {
-                let Left { ts_ns: left_ns, is_runnable, call, .. } = self.left.remove(&switch.tid)?;
+                let Left { ts_ns: left_ns, is_runnable, read, .. } = self.left.remove(&switch.tid)?;
+                // Later, the task may have slept again.
+                let read = read.filter(|(in_ns, ..)| *in_ns <= ts_ns);
                 let off_ns = (ts_ns - left_ns).max(0);
                 if off_ns < self.min_ns || off_ns > self.max_ns {
                     return None;
@@ -74,7 +76,8 @@ impl Switches {
                 let holder = sessions.holder(switch.tid);
                 let every = || self.keeps_all.then(|| tasks.id(switch.tgid, switch.tid, switch.cpu));
                 let task = holder.or_else(every)?;
-                let state = if is_runnable { TaskState::Runnable } else { TaskState::Asleep };
+                let asleep = read.and_then(|(.., stopped)| stopped).unwrap_or(TaskState::Asleep);
+                let state = if is_runnable { TaskState::Runnable } else { asleep };
                 Some(Event {
                     task: Some(task),
                     cpu: Some(switch.cpu as i32),
@@ -82,8 +85,7 @@ impl Switches {
                     blocked_ns: is_runnable.then_some(0),
                     runq_ns: is_runnable.then_some(off_ns),
                     state: Some(state),
-                    // Later, the task may have been in another call.
-                    syscall: call.filter(|(in_ns, _)| *in_ns <= ts_ns).map(|(_, call)| call),
+                    syscall: read.and_then(|(_, call, _)| call),
                     ..Event::new(ts_ns, EventKind::OffCpu, 0)
                 })
             }
@@ -116,10 +118,16 @@ impl Switches {
         found
     }
 
-    /// A thread that slept was in this call at this time, if it still slept.
-    pub(crate) fn add_call(&mut self, tid: u32, ts_ns: i64, call: Syscall) {
+    /// A thread that slept was in this call at this time, and maybe stopped, if it still slept.
+    pub(crate) fn add_call(
+        &mut self,
+        tid: u32,
+        ts_ns: i64,
+        call: Option<Syscall>,
+        stopped: Option<TaskState>,
+    ) {
         if let Some(left) = self.left.get_mut(&tid) {
-            left.call = Some((ts_ns, call));
+            left.read = Some((ts_ns, call, stopped));
         }
     }
 

@@ -276,11 +276,22 @@ fn a_row_has_the_call_that_was_read_before_the_task_returned() {
     let [nanosleep, read] = ["nanosleep", "read"].map(|name| name.parse::<Syscall>().unwrap());
     let mut history = awaited();
     history.switch(20, 1, LEFT);
-    history.composer.add_call(1, 40, nanosleep);
+    history.composer.add_call(1, 40, Some(nanosleep), None);
     history.switch(50, 1, RETURNED).switch(60, 1, LEFT);
-    history.composer.add_call(1, 80, read);
+    history.composer.add_call(1, 80, Some(read), Some(TaskState::Stopped));
     history.switch(70, 1, RETURNED);
-    history.composer.add_call(1, 85, read);
+    history.composer.add_call(1, 85, Some(read), Some(TaskState::Stopped));
     history.switch(90, 1, LEFT).switch(95, 1, RETURNED);
     assert_eq!(calls(&history), ["nanosleep", "", ""]);
+    let are_asleep = history.off_cpu().iter().all(|(.., state)| *state == Some(TaskState::Asleep));
+    assert!(are_asleep, "{:?}", history.off_cpu());
+}
+
+#[test]
+fn a_holder_that_was_stopped_while_others_waited_is_not_asleep() {
+    let mut history = awaited();
+    history.switch(20, 1, LEFT);
+    history.composer.add_call(1, 40, None, Some(TaskState::Stopped));
+    history.switch(50, 1, RETURNED);
+    assert_eq!(history.off_cpu(), [(50, 30, Some(TaskState::Stopped))]);
 }
