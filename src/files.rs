@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _, Write},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::Once,
     thread,
@@ -30,6 +31,14 @@ fn invoker() -> Option<(u32, u32)> {
     let uid = number("SUDO_UID").or_else(|| number("PKEXEC_UID"))?;
     // Without a group, only root's group is trusted.
     Some((uid, number("SUDO_GID").unwrap_or(0)))
+}
+
+/// Lets nobody read the files that klock makes from now on who may not read this trace.
+pub(crate) fn restrict_to(trace: &Path) {
+    let Ok(metadata) = std::fs::metadata(trace) else { return };
+    let denied = !metadata.permissions().mode() & 0o066;
+    // SAFETY: the calls change nothing but the permissions of new files.
+    unsafe { libc::umask(libc::umask(0o777) | denied) };
 }
 
 /// Opens an output. It gets its name when it is finished.

@@ -86,9 +86,7 @@ pub(crate) fn next_steps(summary: &Summary, path: &Path, has_locks: bool) -> Str
     let name = |path: &Path| shell_word(&path.to_string_lossy());
     let trace = if path == Path::new("trace.parquet") { String::new() } else { format!(" {}", name(path)) };
     if !has_locks {
-        return format!(
-            "Next: klock offcpu{trace} --by stack  where tasks were off-CPU\n      klock record --off-cpu --locks pthread ...  records locks, too: klock why says what their holders did\n"
-        );
+        return format!("Next: klock offcpu{trace} --by stack  where tasks were off-CPU\n");
     }
     let mut steps = vec![
         (format!("klock report{trace}"), "which lock costs how much"),

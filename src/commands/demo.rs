@@ -41,8 +41,10 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
     let (trace_path, page_path) = (directory.join("demo.parquet"), directory.join("demo.html"));
     let rules = files::options(args.force.force);
     // The place of the page is checked before the trace is recorded.
-    let file = files::create(&page_path, &rules)?;
+    drop(files::create(&page_path, &rules)?);
     record(args, &trace_path)?;
+    files::restrict_to(&trace_path);
+    let file = files::create(&page_path, &rules)?;
 
     let trace = Trace::open(&trace_path)?;
     let traces = std::slice::from_ref(&trace);

@@ -7,6 +7,7 @@ use crate::{args, exit::Exit, files, output, progress::Reading};
 
 pub(super) fn run(args: &args::Html) -> anyhow::Result<Exit> {
     let path = args.file.path(Some("report.html"));
+    files::restrict_to(&args.trace.trace);
     let file = path.map(|path| files::create(path, &files::options(args.file.force.force))).transpose()?;
     let trace = trace_format::open(&args.trace.trace)?;
     let windows = args.windows.iter().map(|window| (ns(window.from), ns(window.to))).collect();

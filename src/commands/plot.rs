@@ -23,6 +23,7 @@ pub(super) fn run(args: &args::Plot) -> anyhow::Result<Exit> {
     let path = args.output();
     let is_png = path.map_or(Ok(false), is_png)?;
     check_window(args.window)?;
+    files::restrict_to(&args.trace.trace);
     let file = path.map(|path| files::create(path, &files::options(args.file.force.force))).transpose()?;
     let name = args.trace.trace.to_string_lossy();
     if args.flame.is_some() && name.parse::<Of>().is_ok() && !args.trace.trace.exists() {

@@ -1,6 +1,6 @@
 //! `klock record`: converts arguments to options and signals to a request to stop, and prints the summary.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{borrow::Cow, ffi::OsString, io::IsTerminal as _, time::Duration};
 
 use record::{
     CommandExit, Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod,
@@ -31,6 +31,11 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
             "recording the whole machine{until}; give -p PID or a COMMAND to record less"
         ));
     }
+    if let Some(file) = output_of_program(&args.command).filter(|_| !args.quiet) {
+        output::message(format_args!(
+            "COMMAND gets `-o {file}`: klock's options come before it, as in `klock record -o {file} COMMAND`"
+        ));
+    }
     let summary = record_with_metrics(&options, args).map_err(|error| match is_chosen {
         true => error,
         false => error.context(
@@ -45,8 +50,11 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
             report_asleep(processes);
         }
         eprintln!("{}", recording::summary(&summary, &args.output));
+        let has_locks = options.sched != SchedRows::All || options.locks.is_some();
+        if !has_locks {
+            output::message("off-CPU times were recorded and no locks; --locks pthread records locks, too");
+        }
         if std::io::stderr().is_terminal() {
-            let has_locks = options.sched != SchedRows::All || options.locks.is_some();
             eprint!("{}", recording::next_steps(&summary, &args.output, has_locks));
         }
     }
@@ -61,6 +69,13 @@ fn share_arena() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
+}
+
+/// Returns the trace that an option behind the command names.
+fn output_of_program(command: &[OsString]) -> Option<Cow<'_, str>> {
+    let is_option = |pair: &&[OsString]| pair[0] == "-o" || pair[0] == "--output";
+    let file = command.windows(2).find(is_option)?[1].to_string_lossy();
+    file.ends_with(".parquet").then_some(file)
 }
 
 /// Reports threads that waited during the whole recording: a hung process makes no event.

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 
 use trace_format::{FormatError, Trace};
 
+use crate::files;
+
 /// Opens at least one trace. Traces are in the order of the command line, the traces of a directory in the order of their names.
 pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
     let mut traces = Vec::new();
     for path in paths {
         if path.is_dir() {
             let before = traces.len();
-            for file in files(path)? {
+            for file in traces_in(path)? {
                 add(&file, true, &mut traces)?;
             }
             if traces.len() == before {
@@ -46,7 +48,7 @@ fn refuse_twice(traces: &[Trace]) -> anyhow::Result<()> {
 }
 
 /// Returns the Parquet files of a directory, without earlier traces that `klock record` has kept.
-fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn traces_in(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |source| FormatError::Io { path: directory.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -63,7 +65,10 @@ fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Opens a file. If it is one of several, skips a side table and a Parquet file that is not a trace.
 fn add(path: &Path, is_one_of_several: bool, traces: &mut Vec<Trace>) -> anyhow::Result<()> {
     match trace_format::open(path) {
-        Ok(trace) => traces.push(trace),
+        Ok(trace) => {
+            files::restrict_to(path);
+            traces.push(trace);
+        }
         Err(FormatError::SideTable { .. } | FormatError::NotATrace { .. }) if is_one_of_several => {}
         Err(error) => return Err(error.into()),
     }

@@ -1,5 +1,6 @@
 //! `klock verify`: checks that a trace is as it was written.
 
+use indicatif::HumanCount;
 use trace_format::{Trace, text::printable};
 
 use crate::{args, exit::Exit, output};
@@ -10,7 +11,7 @@ pub(super) fn run(args: &args::Verify) -> anyhow::Result<Exit> {
     trace.verify()?;
     output::to_stdout(|out| {
         let (path, groups) = (path.to_string_lossy(), trace.row_groups());
-        let (path, events) = (printable(&path), trace.event_count());
+        let (path, events) = (printable(&path), HumanCount(trace.event_count()));
         writeln!(
             out,
             "{path}: {events} events in {groups} row groups, and 3 side tables, are as they were written"

@@ -54,6 +54,24 @@ fn signal(child: &Child, signal: i32) {
 }
 
 #[test]
+fn what_is_made_of_a_trace_is_for_those_alone_who_may_read_the_trace() {
+    let folder = Folder::new().with_trace(&one_wait());
+    for mode in [0o600, 0o640] {
+        fs::set_permissions(folder.path("trace.parquet"), fs::Permissions::from_mode(mode)).unwrap();
+        for (args, made) in [
+            (&["html", "-f", "-o", "a.html"][..], "a.html"),
+            (&["plot", "-f", "-o", "a.svg"], "a.svg"),
+            (&["report", "--format", "csv", "-f", "-o", "a.csv"], "a.csv"),
+            (&["export", "--format", "csv", "-f", "-o", "b.csv"], "b.csv"),
+        ] {
+            folder.klock(args).succeeds();
+            let of = fs::metadata(folder.path(made)).unwrap().permissions().mode();
+            assert_eq!(of & 0o777 & !mode, 0, "{made} has {of:o}, the trace {mode:o}");
+        }
+    }
+}
+
+#[test]
 fn a_pipe_is_written_into_and_stays_a_pipe() {
     let folder = Folder::new().with_trace(&one_wait());
     let expected = folder.klock(&CSV).succeeds().to_owned();
@@ -156,6 +174,7 @@ fn reports_follow_the_umask_and_a_trace_the_mode_option() {
         assert_eq!(mode(&format!("default{table}.parquet")), default);
     }
     write_trace(&folder.path("trace.parquet"), "ab", &one_wait());
+    fs::set_permissions(folder.path("trace.parquet"), fs::Permissions::from_mode(0o644)).unwrap();
     shell("plot --lock cache_lock");
     shell("export --format csv -o events.csv");
     assert_eq!((mode("lock.svg"), mode("events.csv")), (0o640, 0o640));

@@ -205,6 +205,15 @@ fn one_trace_has_nothing_to_be_compared_with() {
 }
 
 #[test]
+fn an_output_behind_the_program_is_the_programs() {
+    let outcome = Folder::new().klock(&["record", "./no-such-program", "-o", "x.parquet"]);
+    let said = "klock's options come before it, as in `klock record -o x.parquet COMMAND`";
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    let other = Folder::new().klock(&["record", "./no-such-program", "-o", "x.txt"]);
+    assert!(!other.stderr.contains("come before it"), "{}", other.stderr);
+}
+
+#[test]
 fn a_program_that_is_not_there_is_looked_for_in_path_only_without_a_slash() {
     refused(&["record", "./no-such-program"], &["./no-such-program", "no such file; check its path"]);
     refused(&["record", "./no-such-program -x"], &["without quotes around them"]);

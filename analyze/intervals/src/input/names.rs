@@ -157,10 +157,11 @@ impl Names {
     pub fn task_label(&self, task: TaskId) -> String {
         let Some(row) = self.task(task) else { return format!("{task} {UNKNOWN}") };
         let comm = row.comm.as_deref().map_or(Cow::Borrowed(UNKNOWN), printable);
-        if row.pid == row.tid {
-            format!("{comm} (pid {})", row.pid)
-        } else {
-            format!("{comm} (tid {}, pid {})", row.tid, row.pid)
+        match row.tid {
+            tid if tid == row.pid => format!("{comm} (pid {tid})"),
+            // The recorder numbers goroutines below 0.
+            tid @ ..0 => format!("{comm} {} (pid {})", tid.unsigned_abs(), row.pid),
+            tid => format!("{comm} (tid {tid}, pid {})", row.pid),
         }
     }
 
