@@ -49,7 +49,7 @@ const OPTIONS: [(ChangeKind, &str, &str); 9] = [
     (
         ChangeKind::NoPreempt,
         "LOCK",
-        "Leave out time without a processor of tasks that hold LOCK (record with --off-cpu)",
+        "Leave out time without a CPU of tasks that hold LOCK (record with --off-cpu)",
     ),
     (
         ChangeKind::Shard,

@@ -18,7 +18,7 @@ export function verdictsView({ strings, verdicts: { answer, locks, hidden } }, o
   const rest = others.flatMap((lock, at) => [at ? ", " : "", name(lock)]);
   const more = hidden ? [`${others.length ? " and " : ""}${hidden.toLocaleString("en-US")} more`] : [];
   return [
-    ...answer === null ? [] : [el("p", { class: "answer" }, ...sentence(strings[answer]))],
+    ...answer.length ? [el("div", { class: "answer" }, ...answer.map((line, at) => el(at ? "li" : "strong", {}, ...sentence(strings[line]))))] : [],
     ...mattering.length ? [el("div", { class: "cards" }, ...mattering.map(card))] : [],
     ...rest.length + more.length ? [el("p", { class: "others" }, mattering.length ? "Locks that matter less: " : "Locks that slow nobody down: ", ...rest, ...more)] : [],
   ];

@@ -57,8 +57,8 @@ impl About {
 /// The answers of `klock why`.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdicts {
-    /// Whether locks are the cause, if that is known.
-    pub(super) answer: Option<i64>,
+    /// Whether locks are the cause, if that is known: a headline, and lines below it.
+    pub(super) answer: Vec<i64>,
     pub(super) locks: Vec<Verdict>,
     /// Locks that were waited for and are not judged.
     pub(super) hidden: usize,

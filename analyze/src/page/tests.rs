@@ -5,7 +5,7 @@ use crate::{
     plot,
     testing::{Parts, committed, text_of},
 };
-use ::tables::{Table as _, offcpu, why};
+use ::tables::{offcpu, why};
 use intervals::Filter;
 use output::error::AnalyzeError;
 
@@ -70,7 +70,7 @@ fn sentences(why: &why::Why) -> Vec<String> {
         let why::Explanation { cost, findings, notes } = lock.explain();
         std::iter::once(cost).chain(findings.into_iter().flatten()).chain(notes).collect::<Vec<_>>()
     };
-    why.answer().or_else(|| why.nothing()).into_iter().chain(why.locks.iter().flat_map(of_lock)).collect()
+    why.answer().into_iter().chain(why.locks.iter().flat_map(of_lock)).collect()
 }
 
 #[test]

@@ -147,7 +147,11 @@ pub trait Table: Serialize + Sized {
         }
         match self.nothing() {
             _ if page.has_conditions && self.is_empty() => style.wrapped(NONE_SATISFIES, out)?,
-            Some(nothing) => style.wrapped(&format!("nothing to show: {nothing}"), out)?,
+            Some(nothing) => {
+                let mut lines = nothing.lines();
+                style.wrapped(&format!("nothing to show: {}", lines.next().unwrap_or_default()), out)?;
+                lines.try_for_each(|line| style.labelled("   - ", line, out))?;
+            }
             None => self.write_rows(columns, page, out)?,
         }
         if style.notes != Notes::None {

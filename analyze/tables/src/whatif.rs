@@ -35,6 +35,9 @@ pub const EVENTS: u64 = 1_000_000;
 /// The most events that can be replayed: a replay is in memory.
 pub const MOST_EVENTS: u64 = 5_000_000;
 
+/// The share of sleep in the holds of a lock from which on shorter work is not the whole answer, in millionths.
+const SLEEPS: i64 = 300_000;
+
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
 pub struct WhatIfOptions {
@@ -128,7 +131,10 @@ fn of_input(
         let prediction = baseline.predict(&changes, &locks);
         let ids = locks.iter().map(|lock| program.locks[*lock].lock);
         let names = ids.map(|id| (input.names.lock_label(id), id.0)).collect();
-        WhatIfRow::new(words.join(" "), &prediction, names, (options.anyway, options.progress.is_some()))
+        let shown = (options.anyway, options.progress.is_some());
+        let scales = alternative.iter().any(|change| change.kind() == ChangeKind::Hold);
+        let slept_ppm = if scales { program.slept_ppm(&locks) } else { 0 };
+        WhatIfRow { slept_ppm, ..WhatIfRow::new(words.join(" "), &prediction, names, shown) }
     };
     Ok((info, options.alternatives.iter().zip(resolved).map(row).collect()))
 }
@@ -170,7 +176,11 @@ impl Table for WhatIf {
         let reason = row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}"));
         let is_open = row.low_ppm <= Some(0) && row.high_ppm >= Some(0) && row.change_ppm != Some(0);
         let open = is_open.then(|| "  no certain gain: the interval from low to high has 0".to_owned());
-        reason.chain(open).collect()
+        let slept = (row.slept_ppm >= SLEEPS).then(|| {
+            let percent = row.slept_ppm / 10_000;
+            format!("  its holders sleep {percent} % of their time with it, which --hold leaves as it is; --no-sleep changes that")
+        });
+        reason.chain(open).chain(slept).collect()
     }
 
     fn about(&self) -> About {

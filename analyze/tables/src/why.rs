@@ -21,12 +21,7 @@ use intervals::{
     input::{Input, ReadOutcome, readers},
     ledger::Ledger,
 };
-use output::{
-    Column, Page,
-    error::AnalyzeError,
-    layout::{self, Paint},
-    units,
-};
+use output::{Column, Page, error::AnalyzeError, layout, units};
 
 mod facts;
 mod herds;
@@ -262,42 +257,48 @@ fn deadlocked(
     Ok(kinds)
 }
 
-/// Returns where the time went instead, and the next step. Locks are not the cause only if nearly all time is known.
-fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> String {
-    let lived =
-        format!("of the {} that threads lived: {}", units::duration(ledger.alive_ns), ledger.shares());
-    if ledger.is_closed() {
-        return format!(
-            "locks are not the cause; {lived}; `perf record` shows where the program runs, `klock offcpu{trace}` where it sleeps"
-        );
+/// Returns whether locks are the cause, where the time went instead, and the next steps, a line each. Locks are not the cause only if nearly all
+/// time is known.
+fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> Vec<String> {
+    let is_closed = ledger.is_closed();
+    let headline =
+        if is_closed { "locks are not the cause" } else { "not seen: whether a lock is the cause" };
+    let (lived, shares) = (units::duration(ledger.alive_ns), ledger.shares());
+    let mut lines =
+        vec![headline.to_owned(), format!("of the {lived} that all threads together lived: {shares}")];
+    if is_closed {
+        lines.push(format!(
+            "`perf record` shows where the program runs, `klock offcpu{trace}` where it sleeps"
+        ));
+        return lines;
     }
-    let mut next = Vec::new();
+    let so_far = lines.len();
     if ledger.undecided_ns > 0 || ledger.idle_ns > 0 {
-        next.push(format!("`klock report{trace} --idle --by purpose` shows idle and undecided waits"));
+        lines.push(format!("`klock report{trace} --idle --by purpose` shows idle and undecided waits"));
     }
-    let unrecorded: Vec<_> = ledger.unrecorded().iter().map(|call| call.name().into_owned()).collect();
+    let unrecorded = ledger.unrecorded();
     if !unrecorded.is_empty() {
-        next.push(if unrecorded.iter().all(|call| call.starts_with("futex")) {
-            "klock record --locks futex,pthread COMMAND, as root, records waits in futex calls".into()
+        lines.push(if unrecorded.iter().all(|call| call.name().starts_with("futex")) {
+            "`klock record --locks futex,pthread COMMAND`, as root, records waits in futex calls".into()
         } else {
             format!("klock does not record locks of files, System V semaphores and waits through io_uring: `klock offcpu{trace} --by syscall` \
                      shows who slept there")
         });
     }
     if ledger.polling_ns > 0 {
-        next.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
+        lines.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
     }
     if ledger.has_naps() {
-        next.push("threads that sleep for a time may try for a lock between: `klock record --off-cpu COMMAND`, as root, shows in which functions".into());
+        lines.push("threads that sleep for a time may try for a lock between: `klock record --off-cpu COMMAND`, as root, shows in which functions".into());
     } else if ledger.unknown_ns > 0 && !has_off_cpu {
-        next.push(
+        lines.push(
             "`klock record --off-cpu --locks pthread COMMAND`, as root, records where threads sleep".into(),
         );
     }
-    if next.is_empty() {
-        next.push("`perf record` shows where the program runs".into());
+    if lines.len() == so_far {
+        lines.push("`perf record` shows where the program runs".into());
     }
-    format!("not seen: whether a lock is the cause; {lived}; {}", next.join(", "))
+    lines
 }
 
 impl Why {
@@ -305,17 +306,19 @@ impl Why {
         self.locks.iter().all(|lock| lock.quiet().is_some())
     }
 
-    /// Returns whether locks are the cause, if what was judged answers that.
-    pub fn answer(&self) -> Option<String> {
+    /// Returns whether locks are the cause, if what was judged answers that: a headline, and lines below it.
+    pub fn answer(&self) -> Vec<String> {
         match &self.ledger {
-            _ if self.locks.is_empty() => None,
-            Some(ledger) if self.all_are_quiet() || !ledger.unrecorded().is_empty() => {
-                Some(not_the_cause(ledger, self.has_off_cpu, &self.trace))
+            _ if self.locks.is_empty() => {
+                self.nothing().iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
             }
-            None if self.all_are_quiet() => Some(
+            Some(ledger) if self.all_are_quiet() || !ledger.unrecorded().is_empty() => {
+                not_the_cause(ledger, self.has_off_cpu, &self.trace)
+            }
+            None if self.all_are_quiet() => vec![
                 "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
-            ),
-            _ => None,
+            ],
+            _ => Vec::new(),
         }
     }
 }
@@ -324,7 +327,7 @@ impl Why {
 enum Part<'a> {
     Lock(&'a JudgedLock),
     /// Whether locks are the cause.
-    Line(String),
+    Answer(Vec<String>),
 }
 
 /// Declares the columns of formats that have rows; rows of several traces have their trace.
@@ -390,14 +393,15 @@ impl Table for Why {
     }
 
     fn nothing(&self) -> Option<String> {
+        let lines = |ledger: &Ledger| not_the_cause(ledger, self.has_off_cpu, &self.trace).join("\n");
         let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
             (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
-                format!("no locks were recorded; {}", not_the_cause(ledger, self.has_off_cpu, &self.trace))
+                format!("no locks were recorded; {}", lines(ledger))
             }
             (false, ..) => "no locks were recorded; `klock record --off-cpu --locks pthread` records both, `klock offcpu` shows where tasks were \
                             off-CPU"
                 .to_owned(),
-            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", not_the_cause(ledger, self.has_off_cpu, &self.trace)),
+            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", lines(ledger)),
             (true, true, None) => "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU".to_owned(),
             (true, false, None) => "nobody waited for a lock in what was selected; `perf record` shows where the program runs, \
                                     `klock record --off-cpu` where it sleeps"
@@ -420,9 +424,10 @@ impl Table for Why {
         let is_noise = |lock: &JudgedLock| all_are_quiet && self.ledger.is_some() && lock.kernel;
         let shown = self.locks.iter().filter(|lock| !is_noise(lock));
         let mut parts: Vec<Part<'_>> = shown.map(Part::Lock).collect();
-        if let Some(answer) = self.answer() {
+        let answer = self.answer();
+        if !answer.is_empty() {
             let at = if all_are_quiet { parts.len() } else { 0 };
-            parts.insert(at, Part::Line(answer));
+            parts.insert(at, Part::Answer(answer));
         }
         for (part, number) in parts.into_iter().zip(0..) {
             if number > 0 {
@@ -430,7 +435,10 @@ impl Table for Why {
             }
             match part {
                 Part::Lock(lock) => lock.write(page.style, out)?,
-                Part::Line(line) => page.style.wrapped_in(Paint::Plain, &format!("-> {line}"), out)?,
+                Part::Answer(lines) => {
+                    let labels = std::iter::once("-> ").chain(std::iter::repeat("   - "));
+                    labels.zip(lines).try_for_each(|(label, line)| page.style.labelled(label, &line, out))?;
+                }
             }
         }
         layout::more(self.hidden_rows(), "lock", "", page.style, out)

@@ -120,6 +120,26 @@ pub struct Facts {
 }
 
 impl Program {
+    /// Returns the part of the time that tasks have one of these locks in which they sleep, in millionths.
+    pub fn slept_ppm(&self, locks: &[usize]) -> i64 {
+        let (mut slept_ns, mut all_ns) = (0_i64, 1_i64);
+        for task in &self.tasks {
+            let mut held = 0;
+            for action in &task.actions {
+                match *action {
+                    Action::Acquire { lock, .. } if locks.contains(&(lock as usize)) => held += 1,
+                    Action::Release { lock, .. } if locks.contains(&(lock as usize)) => held -= 1,
+                    Action::Sleep(ns) if held > 0 => {
+                        (slept_ns, all_ns) = (slept_ns.saturating_add(ns), all_ns.saturating_add(ns));
+                    }
+                    Action::Work(ns) | Action::Ready(ns) if held > 0 => all_ns = all_ns.saturating_add(ns),
+                    _ => {}
+                }
+            }
+        }
+        i64::try_from(i128::from(slept_ns) * 1_000_000 / i128::from(all_ns)).unwrap_or(0)
+    }
+
     /// Returns the index of a lock.
     pub fn lock_index(&self, lock: LockId) -> Option<usize> {
         self.locks.iter().position(|facts| facts.lock == lock)

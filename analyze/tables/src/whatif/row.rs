@@ -39,6 +39,9 @@ pub struct WhatIfRow {
     pub locks: Vec<LockWaits>,
     /// The reason why there is no prediction, or why it means nothing.
     pub reason: Option<String>,
+    /// The part of the holds that is sleep, in millionths, if the change scales their work.
+    #[serde(skip)]
+    pub slept_ppm: i64,
     /// Whether there are numbers, even if they mean nothing.
     #[serde(skip)]
     pub has_numbers: bool,
@@ -102,6 +105,7 @@ impl WhatIfRow {
             predicted_rate: shown(per_second(progress.predicted_ns())).filter(|_| has_progress),
             locks: locks.into_iter().zip(waits).map(of_lock).collect(),
             reason: refusal.map(reason),
+            slept_ppm: 0,
             has_numbers,
             trace: None,
         }

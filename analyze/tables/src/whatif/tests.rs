@@ -117,6 +117,17 @@ fn a_change_of_what_is_not_there_is_refused() {
 }
 
 #[test]
+fn a_factor_of_holds_that_sleep_says_what_it_leaves() {
+    let history = "source off_cpu covers=contended_holds\n0 A acquire x\n95 A offcpu wait=80 blocked=80 state=interruptible\n100 A release x";
+    let text = |change| {
+        testing::written(&of(history, &options(&[change])).unwrap(), Format::Text, TextStyle::default())
+    };
+    let said = "its holders sleep 79 % of their time with it, which --hold leaves";
+    assert!(text((ChangeKind::Hold, "x=0.5")).contains(said), "{}", text((ChangeKind::Hold, "x=0.5")));
+    assert!(!text((ChangeKind::NoSleep, "x")).contains("its holders sleep"));
+}
+
+#[test]
 fn the_rate_at_a_site_is_predicted() {
     let text = "task A start=0\n0 A acquire x a.c:1\n100 A release x\n100 A acquire x a.c:1\n200 A release x";
     let change =

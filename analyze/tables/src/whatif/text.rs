@@ -112,10 +112,10 @@ fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: bool) -> Ve
                 format!("{processors}, no other programs")
             });
             if !facts.has_all_states {
-                all.push("threads ran outside of waits: whether they slept or had no processor was not recorded (record with --off-cpu)".to_owned());
+                all.push("threads ran outside of waits: whether they slept or were without a CPU was not recorded (record with --off-cpu)".to_owned());
             }
             if share(ready_ns) >= 10_000 {
-                all.push(format!("threads were without a processor for {} of their time", percent(share(ready_ns))));
+                all.push(format!("threads were without a CPU for {} of their time", percent(share(ready_ns))));
             }
         }
         None => all.push(

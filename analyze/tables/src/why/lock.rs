@@ -149,7 +149,7 @@ impl JudgedLock {
             self.parts;
         let mut parts = [
             (if self.is_covered { "holders ran" } else { "holders ran or slept" }, holding_ns),
-            ("holders had no CPU", off_cpu_ns),
+            ("holders without a CPU", off_cpu_ns),
             ("holders slept", asleep_ns),
             ("holders waited for other locks", nested_ns),
             ("hand-offs", handoff_ns),

@@ -286,7 +286,7 @@ fn text_says_what_the_holder_did_and_the_next_step() {
    for 76 % of the waiting, its holder slept, most in fsync < flush < log_line; it had taken the lock at log.c:88 (log_line)
    -> do that before the lock is taken, or after it is released
       with that sleep after the release: length of the run -9 % (-11 % .. -8 %), waits for it -77 %
-of the waiting: holders slept 76 %, holders ran 22 %, holders had no CPU 1 %
+of the waiting: holders slept 76 %, holders ran 22 %, holders without a CPU 1 %
 ";
     assert!(written(&table, Text, None).starts_with(expected), "{}", written(&table, Text, None));
     let csv = written(&table, Csv, None);
@@ -346,6 +346,7 @@ fn sleep_for_locks_that_are_not_recorded_is_said_before_locks_of_the_kernel_and_
     };
     let (of_kernel, of_user) = (text(kernel), text(user));
     assert!(of_kernel.starts_with("-> not seen: whether a lock is the cause"), "{of_kernel}");
+    assert!(of_kernel.contains("cause\n   - of the 999 ns that all threads together lived: "), "{of_kernel}");
     assert!(of_kernel.contains("80 % in flock") && of_kernel.contains("mmap_lock"), "{of_kernel}");
     assert!(!of_user.contains("not seen: whether"), "{of_user}");
     let test = testing::trace(&off_cpu.replace("\n1_000 A init m", ""));

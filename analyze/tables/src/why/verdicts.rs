@@ -389,8 +389,8 @@ impl<'a> Rules<'a> {
                 }
             }
             V::HolderPreempted => Rule {
-                heading: "its holders wait for a CPU",
-                evidence: format!("for {} of the waiting, its holder was ready to run and had no CPU", share(parts.off_cpu_ns)),
+                heading: "its holders are without a CPU",
+                evidence: format!("for {} of the waiting, its holder was ready to run, without a CPU", share(parts.off_cpu_ns)),
                 advice: "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
                 change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
                 ..seen(parts.off_cpu_ns, 20 * PERCENT)
@@ -548,7 +548,7 @@ const fn stalled(state: State) -> (&'static str, &'static str) {
             ("was stopped", "find out who stops it: a debugger, job control of a shell, kill -STOP")
         }
         State::Preempted | State::Ready | State::Running | State::Unknown => {
-            ("was ready to run and had no CPU", "use fewer threads, or give them more CPU time (a quota?)")
+            ("was ready to run, without a CPU", "use fewer threads, or give them more CPU time (a quota?)")
         }
     }
 }
