@@ -13,6 +13,7 @@ use serde::Serialize;
 use trace_format::{
     FormatError, StackCounts, Trace,
     run_info::{Clocks, Covers, Host, Loss, NamedValue, Source},
+    text::shell_word,
 };
 
 use intervals::{
@@ -207,7 +208,8 @@ fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::R
     };
     let host = &info.host;
     line("target", &info.target)?;
-    line("command", &shell_words(&info.command_line))?;
+    let words: Vec<String> = info.command_line.iter().map(|word| shell_word(word)).collect();
+    line("command", &words.join(" "))?;
     let machine = [host.name.as_str(), &host.kernel, &host.arch];
     let mut machine: Vec<String> =
         machine.iter().filter(|word| !word.is_empty()).map(|word| (*word).to_owned()).collect();
@@ -305,16 +307,6 @@ fn with_kinds(total: u64, kinds: &[Count]) -> String {
         [] => units::exact(total),
         _ => format!("{} ({})", units::exact(total), parts.join(", ")),
     }
-}
-
-/// The words as a shell would read them back.
-fn shell_words(words: &[String]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
-    let quoted = |word: &String| match word.is_empty() || !word.chars().all(plain) {
-        true => format!("'{}'", word.replace('\'', r"'\''")),
-        false => word.clone(),
-    };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
