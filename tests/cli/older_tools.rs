@@ -17,6 +17,9 @@ fn every_command_of_the_table_of_older_tools_shows_what_the_table_says() {
         let [command, trace, shows] = ["command", "trace", "shows"].map(|column| row[column].as_str());
         if command.is_empty() {
             assert!(shows.ends_with('.'), "neither a command nor a reason: {row:?}");
+            for file in shows.split([' ', '`']).filter(|word| word.starts_with("record/")) {
+                assert!(root().join(file).is_file(), "no such file: {row:?}");
+            }
             continue;
         }
         // A command that records is only parsed: it needs privileges or time.
