@@ -14,7 +14,7 @@ pub enum AnalyzeError {
     #[error("{0}")]
     Format(#[from] FormatError),
     /// The trace holds no events.
-    #[error("cannot analyze {}: the trace holds no events; record for longer, or record other tasks or locks (`klock info` shows what was recorded)", path.display())]
+    #[error("cannot analyze {}: the trace holds no events; record for longer, other tasks or locks, or as root what else they sleep for (`--off-cpu`); `klock info` shows what was recorded", path.display())]
     Empty { path: PathBuf },
     /// A selector matches no lock of the trace.
     #[error("cannot find lock '{wanted}': the trace has no such lock; {}{}", meant(near.as_deref()), suggestions(busiest))]

@@ -160,7 +160,11 @@ fn an_unknown_lock_or_task_and_an_empty_trace_are_nothing_found() {
         },
     );
     let empty = fails("lock m mutex", &by(By::Lock));
-    assert!(empty.to_string().contains("trace.parquet: the trace holds no events; "), "{empty}");
+    let text = empty.to_string();
+    assert!(
+        text.contains("trace.parquet: the trace holds no events; ") && text.contains("`--off-cpu`"),
+        "{text}"
+    );
     for error in [lock, task, empty] {
         assert!(error.nothing_found(), "{error}");
     }
