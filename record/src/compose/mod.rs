@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{
-    Event, EventColumns, EventKind, Syscall, TaskState,
+    Event, EventColumns, EventKind,
     kernel_functions::FUNCTIONS,
     user_functions::is_slow_path,
     wire::{WireEvent, WireTask, code, flag, stack_key},
@@ -33,7 +33,7 @@ use crate::{
         kernel::compose::KernelWaits,
         off_cpu, probes,
         switches::{
-            compose::{Sleeper, Switches},
+            compose::{Reading, Sleeper, Switches},
             records::{Switch, SwitchAction},
         },
     },
@@ -167,15 +167,9 @@ impl Composer {
         }
     }
 
-    /// A thread of [`sleepers`](Self::sleepers) was in this call at this time, and maybe stopped, if it still slept.
-    pub(crate) fn add_call(
-        &mut self,
-        tid: u32,
-        ts_ns: i64,
-        call: Option<Syscall>,
-        stopped: Option<TaskState>,
-    ) {
-        self.switches.add_call(tid, ts_ns, call, stopped);
+    /// Adds what was read of a thread of [`sleepers`](Self::sleepers), if it still slept.
+    pub(crate) fn add_reading(&mut self, tid: u32, read: Reading) {
+        self.switches.add_reading(tid, read);
     }
 
     /// Appends the rows of losses after the last event of a CPU, given the number of lost events of each CPU.

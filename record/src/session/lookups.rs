@@ -12,7 +12,7 @@ use crate::{
         stacks::{Half, RawStack},
     },
     names::symbols::{CertainFrames, Incarnation, RawFrames, Symbols},
-    sources::switches::compose::Sleeper,
+    sources::switches::compose::{Reading, Sleeper},
     system::{clocks::monotonic_ns, priority::with_raised_priority, procfs},
 };
 
@@ -118,7 +118,7 @@ impl SleeperCalls {
                 // Read before this time. A thread that returned earlier has slept again, maybe in another call.
                 Ok(call) => {
                     let stopped = procfs::stopped(pid, tid);
-                    composer.add_call(tid, monotonic_ns(), call, stopped);
+                    composer.add_reading(tid, Reading { ts_ns: monotonic_ns(), call, stopped });
                 }
                 Err(error) if is_refusal(&error) => {
                     self.refused.insert(pid);

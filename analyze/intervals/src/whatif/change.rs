@@ -12,7 +12,7 @@ pub const MILLION: i64 = 1_000_000;
 pub struct LockChange {
     /// Scales the work of holds: the site, or all of them, and the factor in millionths. The last one that applies counts.
     pub scaled: Vec<(Option<u32>, i64)>,
-    /// Sleep inside of holds.
+    /// What its holders do with their sleep.
     pub sleep: HeldSleep,
     /// Leaves out time without a processor inside of holds.
     pub no_preempt: bool,
@@ -26,13 +26,15 @@ pub struct LockChange {
     pub removed: bool,
 }
 
-/// What becomes of sleep inside of holds.
+/// What tasks that hold a lock do with the sleep that they have in the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeldSleep {
+    /// They sleep, and keep the lock.
     #[default]
     Stays,
+    /// They do not sleep.
     LeftOut,
-    /// It follows the release.
+    /// They sleep after they release the lock.
     Later,
 }
 

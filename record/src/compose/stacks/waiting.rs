@@ -11,7 +11,7 @@ use crate::names::unwind::UnwoundId;
 /// kept until the event numbers of their CPU wrap around, they would be given to another event.
 pub(crate) const MAX_AGE_NS: u64 = 10_000_000_000;
 const PLACES: usize = 1 << 12;
-/// If more stacks than this are not at their places, those whose event never came are dropped. Every task that is off-CPU has one.
+/// No stack is dropped while fewer than this are not at their places. Every task that is off-CPU has one.
 const MIN_LIMIT: usize = 1 << 17;
 
 /// The CPU and the number of an event, and whether the stack is its peer's.
@@ -33,7 +33,7 @@ pub(crate) struct Waiting {
     places: Vec<Vec<Option<(u32, bool, Unwound)>>>,
     /// Stacks whose place a later one has.
     others: FxHashMap<Key, Unwound>,
-    /// The number of those stacks from which old ones are dropped.
+    /// The number of `others` from which those whose event never came are dropped.
     limit: usize,
 }
 

@@ -32,8 +32,18 @@ struct Left {
     is_runnable: bool,
     /// Whether its system call was asked for.
     is_asked: bool,
-    /// A time at which the task was in this call, and in this state if it was stopped.
-    read: Option<(i64, Option<Syscall>, Option<TaskState>)>,
+    read: Option<Reading>,
+}
+
+/// What `/proc` said of a thread that slept.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Reading {
+    /// The time of the reading, CLOCK_MONOTONIC in ns.
+    pub(crate) ts_ns: i64,
+    /// The system call in which the thread was.
+    pub(crate) call: Option<Syscall>,
+    /// The state, if the thread was stopped.
+    pub(crate) stopped: Option<TaskState>,
 }
 
 /// A thread that is asleep with a lock for which others wait.
@@ -68,7 +78,7 @@ impl Switches {
             SwitchAction::Returned => {
                 let Left { ts_ns: left_ns, is_runnable, read, .. } = self.left.remove(&switch.tid)?;
                 // Later, the task may have slept again.
-                let read = read.filter(|(in_ns, ..)| *in_ns <= ts_ns);
+                let read = read.filter(|read| read.ts_ns <= ts_ns);
                 let off_ns = (ts_ns - left_ns).max(0);
                 if off_ns < self.min_ns || off_ns > self.max_ns {
                     return None;
@@ -76,7 +86,7 @@ impl Switches {
                 let holder = sessions.holder(switch.tid);
                 let every = || self.keeps_all.then(|| tasks.id(switch.tgid, switch.tid, switch.cpu));
                 let task = holder.or_else(every)?;
-                let asleep = read.and_then(|(.., stopped)| stopped).unwrap_or(TaskState::Asleep);
+                let asleep = read.and_then(|read| read.stopped).unwrap_or(TaskState::Asleep);
                 let state = if is_runnable { TaskState::Runnable } else { asleep };
                 Some(Event {
                     task: Some(task),
@@ -85,7 +95,7 @@ impl Switches {
                     blocked_ns: is_runnable.then_some(0),
                     runq_ns: is_runnable.then_some(off_ns),
                     state: Some(state),
-                    syscall: read.and_then(|(_, call, _)| call),
+                    syscall: read.and_then(|read| read.call),
                     ..Event::new(ts_ns, EventKind::OffCpu, 0)
                 })
             }
@@ -118,16 +128,10 @@ impl Switches {
         found
     }
 
-    /// A thread that slept was in this call at this time, and maybe stopped, if it still slept.
-    pub(crate) fn add_call(
-        &mut self,
-        tid: u32,
-        ts_ns: i64,
-        call: Option<Syscall>,
-        stopped: Option<TaskState>,
-    ) {
+    /// Adds what was read of a thread, if it still slept.
+    pub(crate) fn add_reading(&mut self, tid: u32, read: Reading) {
         if let Some(left) = self.left.get_mut(&tid) {
-            left.read = Some((ts_ns, call, stopped));
+            left.read = Some(read);
         }
     }
 

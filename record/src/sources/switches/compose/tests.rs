@@ -18,7 +18,7 @@ use crate::{
     },
     setup::filters::Filters,
     sources::switches::{
-        compose::Sleeper,
+        compose::{Reading, Sleeper},
         records::{Switch, SwitchAction},
     },
 };
@@ -95,6 +95,10 @@ impl History {
         let Self { composer, rows } = self;
         rows.extend(rows_of(|out| composer.record(&Record::Switch(switch), out)));
         self
+    }
+
+    fn read(&mut self, ts_ns: i64, call: Option<Syscall>, stopped: Option<TaskState>) {
+        self.composer.add_reading(1, Reading { ts_ns, call, stopped });
     }
 
     /// Returns the time, length and state of the off-CPU rows.
@@ -276,11 +280,11 @@ fn a_row_has_the_call_that_was_read_before_the_task_returned() {
     let [nanosleep, read] = ["nanosleep", "read"].map(|name| name.parse::<Syscall>().unwrap());
     let mut history = awaited();
     history.switch(20, 1, LEFT);
-    history.composer.add_call(1, 40, Some(nanosleep), None);
+    history.read(40, Some(nanosleep), None);
     history.switch(50, 1, RETURNED).switch(60, 1, LEFT);
-    history.composer.add_call(1, 80, Some(read), Some(TaskState::Stopped));
+    history.read(80, Some(read), Some(TaskState::Stopped));
     history.switch(70, 1, RETURNED);
-    history.composer.add_call(1, 85, Some(read), Some(TaskState::Stopped));
+    history.read(85, Some(read), Some(TaskState::Stopped));
     history.switch(90, 1, LEFT).switch(95, 1, RETURNED);
     assert_eq!(calls(&history), ["nanosleep", "", ""]);
     let are_asleep = history.off_cpu().iter().all(|(.., state)| *state == Some(TaskState::Asleep));
@@ -291,7 +295,7 @@ fn a_row_has_the_call_that_was_read_before_the_task_returned() {
 fn a_holder_that_was_stopped_while_others_waited_is_not_asleep() {
     let mut history = awaited();
     history.switch(20, 1, LEFT);
-    history.composer.add_call(1, 40, None, Some(TaskState::Stopped));
+    history.read(40, None, Some(TaskState::Stopped));
     history.switch(50, 1, RETURNED);
     assert_eq!(history.off_cpu(), [(50, 30, Some(TaskState::Stopped))]);
 }

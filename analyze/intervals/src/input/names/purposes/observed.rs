@@ -297,8 +297,10 @@ impl Semaphore {
             self.first.get_or_insert((task, taken_ns, ts_ns));
         } else {
             self.foreign += 1;
-            // Somebody's permit is free.
-            self.takers.drain(..self.takers.len().min(1));
+            // Whose permit it is, is not known: the oldest one counts as given back.
+            if !self.takers.is_empty() {
+                self.takers.remove(0);
+            }
         }
     }
 
