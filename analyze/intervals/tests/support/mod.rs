@@ -60,10 +60,10 @@ pub const T1: &str = "
     2_505_900 C release m b.c:21
 ";
 
-/// Returns the number of cases of a property test: `full`, or a twentieth of it unless `cargo xtask test --full` runs: the smaller sizes set
+/// Returns the number of cases of a property test: `full`, or a fiftieth of it unless `cargo xtask test --full` runs: the smaller sizes set
 /// KLOCK_FAST_TESTS.
 pub fn cases(full: u32) -> u32 {
-    if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 20).max(4) } else { full }
+    if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 50).max(4) } else { full }
 }
 
 /// Returns a thread of process 1 with this start and exit.
