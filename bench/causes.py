@@ -4,7 +4,7 @@
 Each mode of fixtures/programs/known_causes.c makes threads wait for one cause, and its variant `fixed` does the same work with the change that
 the verdict asks for. A mode is right if its verdict comes first, on its lock, in nine recordings of ten, and never for `fixed`. Quiet modes must
 have no other verdict. An ordinary user records, and root with all off-CPU times. Verdicts on holds of microseconds depend on idle processors:
-recordings run before other programs. tests/live_causes.rs records the modes that do not. Modes are selected by words.
+recordings run before other programs. tests/live/causes.rs records the modes that do not. Modes are selected by words.
 """
 
 import collections

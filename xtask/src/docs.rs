@@ -56,11 +56,12 @@ pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {
 /// The document that names the test of each attack.
 const ATTACKS: &str = "docs/security.md";
 
-/// Checks that each row of an attack names a test, and that each named test exists in `tests/` or `record-preload/tests/`.
+/// Checks that each row of an attack names a test, and that each named test exists in `tests/live/`, `tests/cli/` or
+/// `record-preload/tests/`.
 fn check_named_tests() -> Result<()> {
     let text = fs::read_to_string(root().join(ATTACKS)).with_context(|| ATTACKS.to_owned())?;
     let mut sources = String::new();
-    for directory in ["tests", "tests/cli", "record-preload/tests"] {
+    for directory in ["tests/live", "tests/cli", "record-preload/tests"] {
         for file in fs::read_dir(root().join(directory))? {
             let path = file?.path();
             if path.extension().is_some_and(|extension| extension == "rs") {

@@ -11,8 +11,8 @@
 //! | full  | also emulated kernels, other tools, viewers and engines, statistics over recordings, attacks of minutes  |
 //!
 //! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, unit tests and lints and
-//! emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings run one after the other:
-//! some change settings of the whole machine. Every test program is built once, and then run directly.
+//! emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings that need root run one after the
+//! other: some record the whole machine. Every test program is built once, and then run directly.
 
 use std::{collections::BTreeMap, thread, time::Instant};
 

@@ -1,7 +1,8 @@
 //! Finds the files of tests that are ignored by default, because they need root or programs that are not everywhere. Such a
 //! file states its needs in a line of its head, `//! needs: root, gcc`. What only its tests of the full size need is in
 //! a second line, `//! full needs: perf`. Each size of the file becomes a part. The reason in `#[ignore = "full: reason"]`
-//! puts a test into the full size.
+//! puts a test into the full size. Such files are modules of one test program, `tests/live/main.rs`, which cargo links once,
+//! or test programs of their own.
 
 use std::{
     fs,
@@ -22,8 +23,12 @@ const FULL: &str = "#[ignore = \"full: ";
 pub(super) struct TestFile {
     /// Path below the workspace.
     path: String,
-    /// Name of the test target.
+    /// Name of the part: `live names` for `tests/live/names.rs`.
+    pub(super) name: String,
+    /// Name of the test program.
     pub(super) target: String,
+    /// What the paths of its tests begin with: its module and `::`, or nothing.
+    module: String,
     /// What its small tests need.
     pub(super) needs: Vec<String>,
     /// What its full tests need.
@@ -35,9 +40,15 @@ pub(super) struct TestFile {
 }
 
 impl TestFile {
-    /// Returns whether the path of a test, such as `waits::a_test`, is that of one of its ignored tests.
+    /// Returns whether one of its tests with these names has this path in its test program, such as `waits::a_test`.
+    pub(super) fn is_one_of(&self, names: &[String], path: &str) -> bool {
+        let name = path.rsplit("::").next().unwrap_or_default();
+        path.starts_with(&self.module) && names.iter().any(|of| of == name)
+    }
+
+    /// Returns whether this is the path of one of its ignored tests.
     pub(super) fn has(&self, path: &str) -> bool {
-        self.small.iter().chain(&self.full).any(|name| is_name_of(name, path))
+        self.is_one_of(&self.small, path) || self.is_one_of(&self.full, path)
     }
 
     /// Adds the ignored tests of a source.
@@ -51,11 +62,6 @@ impl TestFile {
     }
 }
 
-/// Returns whether a function has this path in its test program.
-pub(super) fn is_name_of(name: &str, path: &str) -> bool {
-    path.rsplit("::").next() == Some(name)
-}
-
 /// Returns the test files of all packages that have a head line `needs`, by path.
 pub(super) fn find() -> Result<Vec<TestFile>> {
     let mut found = Vec::new();
@@ -63,9 +69,15 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let Some(needs) = needs(&text, NEEDS) else { continue };
         let path = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
-        let target = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (target, module) = if file.starts_with(live()) {
+            ("live".to_owned(), format!("{stem}::"))
+        } else {
+            (stem.clone(), String::new())
+        };
+        let name = if module.is_empty() { stem } else { format!("live {stem}") }.replace('_', " ");
         let full_needs = [needs.clone(), self::needs(&text, FULL_NEEDS).unwrap_or_default()].concat();
-        let mut test_file = TestFile { path, target, needs, full_needs, ..TestFile::default() };
+        let mut test_file = TestFile { path, name, target, module, needs, full_needs, ..TestFile::default() };
         for source in sources(&file)? {
             test_file.add_tests(&fs::read_to_string(&source)?);
         }
@@ -79,9 +91,14 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
     Ok(found)
 }
 
-/// The files of integration tests: `tests/*.rs` in the workspace and in each of its packages.
+/// The modules of the test program that records real programs.
+fn live() -> PathBuf {
+    root().join("tests/live")
+}
+
+/// The files of integration tests: `tests/*.rs` in the workspace and in each of its packages, and [`live`].
 fn test_files() -> Result<Vec<PathBuf>> {
-    let mut files = entries(&root().join("tests"))?;
+    let mut files = [entries(&root().join("tests"))?, entries(&live())?].concat();
     for folder in entries(&root())?.into_iter().filter(|folder| folder.join("Cargo.toml").is_file()) {
         files.extend(entries(&folder.join("tests"))?);
     }
@@ -140,6 +157,8 @@ mod tests {
             (&["a".to_owned()][..], &["c".to_owned()][..])
         );
         assert!(file.has("waits::c") && !file.has("b"));
+        file.module = "names::".to_owned();
+        assert!(file.has("names::waits::c") && !file.has("kinds::c"));
     }
 
     /// A file without the line would have tests that no command runs.

@@ -108,16 +108,19 @@ impl Part {
 
     /// Returns the parts of a file: one for its tests of the small size, one for those of the full size.
     fn of_file(file: &TestFile) -> impl Iterator<Item = Self> {
-        let name = file.target.replace('_', " ");
+        let name = &file.name;
         let sizes = [
             (name.clone(), Size::Small, &file.needs, &file.small),
             (format!("{name} in full"), Size::Full, &file.full_needs, &file.full),
         ];
         sizes.into_iter().filter(|(.., tests)| !tests.is_empty()).map(|(name, size, needs, tests)| {
-            let (target, selected) = (file.target.clone(), tests.clone());
-            let run = move |context: &Context| live(context, &target, &selected);
+            let (file, selected) = (file.clone(), tests.clone());
+            let run = move |context: &Context| live(context, &file, &selected);
             let part = Self::new(&name, size, run).uses_build();
-            Self { needs: needs.clone(), tests: tests.clone(), ..part }
+            // What an ordinary user records disturbs no other recording, and none disturbs it.
+            let is_beside = size == Size::Small && !needs.iter().any(|need| need == "root");
+            let lane = if is_beside { Lane::Side } else { Lane::Main };
+            Self { lane, needs: needs.clone(), tests: tests.clone(), ..part }
         })
     }
 }
@@ -226,11 +229,10 @@ fn doc_tests() -> Result<Tally> {
 fn every_ignored_test_has_a_part(context: &Context) -> Result<Tally> {
     let files = files::find()?;
     for test in context.build()?.tests.iter().filter(|test| !test.is_unit) {
-        let file = files.iter().find(|file| file.target == test.target);
+        let files: Vec<&TestFile> = files.iter().filter(|file| file.target == test.target).collect();
         for name in test.ignored()? {
-            let known = file.is_some_and(|file| file.has(&name));
             ensure!(
-                known,
+                files.iter().any(|file| file.has(&name)),
                 "no part runs {name} of {}; add a line `//! needs: ...` to the head of its file",
                 test.target
             );
@@ -239,13 +241,13 @@ fn every_ignored_test_has_a_part(context: &Context) -> Result<Tally> {
     Ok(Tally::passed())
 }
 
-/// Runs these ignored tests of a test program, one at a time.
-fn live(context: &Context, target: &str, tests: &[String]) -> Result<Tally> {
+/// Runs these ignored tests of a file, one at a time.
+fn live(context: &Context, file: &TestFile, tests: &[String]) -> Result<Tally> {
     let mut programs = context.build()?.tests.iter().filter(|test| !test.is_unit);
-    let program = programs.find(|test| test.target == target);
-    let program = program.with_context(|| format!("cargo built no test program {target}"))?;
+    let program = programs.find(|test| test.target == file.target);
+    let program = program.with_context(|| format!("cargo built no test program {}", file.target))?;
     let paths = program.ignored()?;
-    let names = paths.iter().filter(|path| tests.iter().any(|test| files::is_name_of(test, path)));
+    let names = paths.iter().filter(|path| file.is_one_of(tests, path));
     let mut arguments = vec!["--ignored", "--nocapture", "--test-threads=1", "--exact"];
     arguments.extend(names.map(String::as_str));
     Ok(Tally::of_tests(&program.run(&arguments, Cases::Few)?))

@@ -1,0 +1,69 @@
+//! Records programs that get stuck in a known way (`fixtures/programs/known_stuck.c`): every command says first who waits for whom, and
+//! `klock why` says what to do. Each step of the program waits for the one before, so each recording ends stuck.
+//!
+//! needs: root, gcc
+
+use std::path::Path;
+
+use crate::support::{cannot_record, fixture, klock, place::Place, run, skip};
+
+/// Modes, the words of the deadlock, and those of the advice.
+const MODES: [(&str, &[&str], &str); 6] = [
+    ("joined", &["has #", "outer", "is #", "(thread)"], "before joining"),
+    ("signal", &["would signal #", "item", "outer"], "before waiting for the condition variable"),
+    ("reader", &["is queued for #", "table", "inner_reader"], "do not read-lock it inside"),
+    ("ended", &["which ended with #", "outer"], "on every way out of a thread"),
+    ("itself", &["has #", "outer"], "signal handler"),
+    ("forked", &["has a copy of #", "outer", "held at the fork"], "pthread_atfork"),
+];
+
+#[track_caller]
+fn assert_stuck(trace: &Path, words: &[&str], advice: &str) {
+    let ended = run(klock().arg("why").arg(trace));
+    let said = format!("{} {}", ended.stderr, ended.stdout);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("deadlock at the end: "), "{said}");
+    for word in words.iter().chain([&advice]) {
+        assert!(said.contains(word), "{word} in {said}");
+    }
+}
+
+#[track_caller]
+fn assert_not_stuck(trace: &Path) {
+    let ended = run(klock().arg("why").arg(trace));
+    assert!(!(ended.stderr + &ended.stdout).contains("deadlock"), "{}", ended.stdout);
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn who_waits_for_whom_is_said_when_an_ordinary_user_records() {
+    let place = Place::new();
+    for (mode, words, advice) in MODES {
+        place.run_fixture(&["--quiet"], "known_stuck", &[mode]);
+        assert_stuck(&place.path("t.parquet"), words, advice);
+        place.run_fixture(&["--quiet"], "known_stuck", &[mode, "fixed"]);
+        assert_not_stuck(&place.path("t.parquet"));
+    }
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn who_waits_for_whom_is_said_when_root_records() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let place = Place::new();
+    for (mode, words, advice) in MODES {
+        let trace = place.path("root.parquet");
+        let record = |arguments: &[&str]| {
+            let mut command = klock();
+            command.args(["record", "--quiet", "-f", "-o"]).arg(&trace).arg("--").arg(fixture("known_stuck"));
+            let ended = run(command.args(arguments));
+            assert!(ended.status.success(), "{}", ended.stderr);
+        };
+        record(&[mode]);
+        assert_stuck(&trace, words, advice);
+        record(&[mode, "fixed"]);
+        assert_not_stuck(&trace);
+    }
+}
