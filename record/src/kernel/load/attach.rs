@@ -14,25 +14,23 @@ use crate::{
     setup::plan::{Attachment, ProbeType},
 };
 
-/// Loads a program. fentry and fexit programs are bound to their function here, and need the kernel's BTF.
-pub(super) fn load(ebpf: &mut Ebpf, attachment: &Attachment, btf: Option<&Btf>) -> Result<(), LoadError> {
-    let (program, loaded) = match attachment {
-        Attachment::Raw { program, .. } => {
-            (*program, program_mut::<RawTracePoint>(ebpf, program)?.load().or_else(accept_loaded))
+/// Loads the program of an attachment. fentry and fexit programs are bound to their function here, and need the kernel's BTF.
+pub(super) fn load(
+    program: &mut Program,
+    attachment: &Attachment,
+    btf: Option<&Btf>,
+) -> Result<(), LoadError> {
+    let loaded = match (program, attachment, btf) {
+        (Program::FEntry(entry), Attachment::Function { function, .. }, Some(btf)) => {
+            entry.load(function, btf)
         }
-        Attachment::Syscall { program, .. } => {
-            (*program, program_mut::<TracePoint>(ebpf, program)?.load().or_else(accept_loaded))
-        }
-        Attachment::Function { program, probe, function, .. } => {
-            let loaded = match (probe, btf) {
-                (ProbeType::Fentry, Some(btf)) => program_mut::<FEntry>(ebpf, program)?.load(function, btf),
-                (ProbeType::Fexit, Some(btf)) => program_mut::<FExit>(ebpf, program)?.load(function, btf),
-                _ => program_mut::<KProbe>(ebpf, program)?.load(),
-            };
-            (program.as_str(), loaded)
-        }
+        (Program::FExit(exit), Attachment::Function { function, .. }, Some(btf)) => exit.load(function, btf),
+        (Program::RawTracePoint(raw), ..) => raw.load().or_else(accept_loaded),
+        (Program::TracePoint(call), ..) => call.load().or_else(accept_loaded),
+        (Program::KProbe(probe), ..) => probe.load(),
+        _ => Err(ProgramError::UnexpectedProgramType),
     };
-    loaded.map_err(program_error(program, "load"))
+    loaded.map_err(program_error(attachment.program(), "load"))
 }
 
 pub(super) fn attach(

@@ -3,7 +3,7 @@
 //! Only this module and its children name aya's program types. Dropping [`LoadedPrograms`] detaches everything.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs, io,
     num::NonZeroU32,
     os::fd::{AsFd as _, AsRawFd as _},
@@ -38,6 +38,7 @@ mod attach;
 mod error;
 mod multi;
 mod object;
+mod side_by_side;
 
 use attach::{accept_loaded, map_error, map_mut, program_error, program_mut, take_map};
 use attach::{attach, load, unload};
@@ -45,6 +46,7 @@ pub(crate) use error::LoadError;
 pub(crate) use error::causes;
 use multi::MultiUprobes;
 use object::{fill_rings, load_object, load_peek, object_for, take_known_stacks};
+use side_by_side::side_by_side;
 
 /// The BPF programs and maps in the kernel.
 pub struct LoadedPrograms {
@@ -98,9 +100,9 @@ impl LoadedPrograms {
         let use_multi = plan.locks.by_uprobes() != LockSources::NONE && plan.uprobe_multi;
         // If this fails, single uprobes may still work.
         let multi = if use_multi { MultiUprobes::load(object_for(plan), &ebpf).ok() } else { None };
-        let events = fill_rings(&mut ebpf, "RINGS", plan.cpus, plan.ring_bytes)?;
+        let events = fill_rings(&ebpf, "RINGS", plan.cpus, plan.ring_bytes)?;
         let descriptors =
-            fill_rings(&mut ebpf, "DESCRIPTORS", plan.cpus, descriptor_ring_bytes(plan.stack_bytes))?;
+            fill_rings(&ebpf, "DESCRIPTORS", plan.cpus, descriptor_ring_bytes(plan.stack_bytes))?;
         let mut loaded = Self {
             stacks: take_map(&mut ebpf, "STACKS")?,
             counters: take_map(&mut ebpf, "COUNTERS")?,
@@ -236,10 +238,7 @@ impl LoadedPrograms {
             if let Some(multi) = &mut self.multi {
                 let _thread = std::thread::Builder::new().spawn_scoped(scope, || multi.detach());
             }
-            for (_, program) in self.ebpf.programs_mut() {
-                // If no thread can be started, the program is detached when klock exits.
-                let _thread = std::thread::Builder::new().spawn_scoped(scope, || unload(program));
-            }
+            side_by_side(self.ebpf.programs_mut().collect(), |(_, program)| unload(program));
         });
     }
 
@@ -294,8 +293,22 @@ impl LoadedPrograms {
         } else {
             None
         };
+        let mut attachments: BTreeMap<&str, Vec<&Attachment>> = BTreeMap::new();
         for attachment in self.lifetimes.iter().chain(&self.sources) {
-            let loaded = load(&mut self.ebpf, attachment, btf.as_ref());
+            attachments.entry(attachment.program()).or_default().push(attachment);
+        }
+        let programs =
+            self.ebpf.programs_mut().filter_map(|(name, program)| Some((program, attachments.remove(name)?)));
+        // The kernel checks a program for up to 70 ms.
+        let loaded = side_by_side(programs.collect(), |(program, attachments)| {
+            let load = |attachment| (attachment, load(program, attachment, btf.as_ref()));
+            attachments.into_iter().map(load).collect::<Vec<_>>()
+        });
+        let missing = attachments.into_iter().flat_map(|(name, attachments)| {
+            let missing = move |attachment| (attachment, Err(LoadError::Missing(name.to_owned())));
+            attachments.into_iter().map(missing)
+        });
+        for (attachment, loaded) in loaded.into_iter().flatten().chain(missing) {
             if let (Err(_), &Attachment::Function { function, required: false, .. }) = (&loaded, attachment) {
                 self.skipped.push(function);
             } else {

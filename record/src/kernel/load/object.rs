@@ -4,13 +4,14 @@ use std::os::fd::AsFd as _;
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{ArrayOfMaps, Map, MapData, RingBuf},
+    maps::{ArrayOfMaps, Map, MapData, MapError, RingBuf},
     programs::RawTracePoint,
 };
 
 use super::{
     attach::{map_error, program_mut, take_map},
     error::LoadError,
+    side_by_side::side_by_side,
 };
 use crate::{
     kernel::{
@@ -120,25 +121,26 @@ pub(super) fn object_for(plan: &Plan) -> &'static [u8] {
 
 /// Fills an array of rings: one for each CPU, followed by one for each CPU's nested programs.
 pub(super) fn fill_rings(
-    ebpf: &mut Ebpf,
+    ebpf: &Ebpf,
     name: &'static str,
     cpus: u32,
     bytes: usize,
 ) -> Result<Vec<RingBuf<MapData>>, LoadError> {
-    let failed = map_error(name);
     let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let sizes = (0..cpus).map(|_| size(bytes)).chain((0..cpus).map(|_| size(NESTED_RING_BYTES)));
-    let outer = ebpf.map_mut(name).ok_or_else(|| LoadError::Missing(name.to_owned()))?;
-    let mut outer: ArrayOfMaps<_, RingBuf<MapData>> = ArrayOfMaps::try_from(outer).map_err(&failed)?;
-    let mut rings = Vec::new();
-    for (index, size) in (0..).zip(sizes) {
+    let outer = match ebpf.map(name) {
+        Some(Map::ArrayOfMaps(data)) => data.fd(),
+        _ => return Err(LoadError::Missing(name.to_owned())),
+    };
+    let fill = |(index, size)| {
         let object = aya_obj::Map::new_from_params(RINGBUF, 0, 0, size, 0);
-        let data = MapData::create(object, "klock_ring", None).map_err(&failed)?;
-        let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(&failed)?;
-        outer.set(index, &ring, 0).map_err(&failed)?;
-        rings.push(ring);
-    }
-    Ok(rings)
+        let ring = RingBuf::try_from(Map::RingBuf(MapData::create(object, "klock_ring", None)?))?;
+        let outer = MapData::from_fd(outer.as_fd().try_clone_to_owned().map_err(MapError::IoError)?)?;
+        ArrayOfMaps::<_, RingBuf<MapData>>::try_from(Map::ArrayOfMaps(outer))?.set(index, &ring, 0)?;
+        Ok(ring)
+    };
+    let filled = side_by_side((0..).zip(sizes).collect(), fill);
+    filled.into_iter().collect::<Result<_, MapError>>().map_err(map_error(name))
 }
 
 /// Loads the reader of kernel memory. Without it, fewer kernel locks have names.

@@ -119,6 +119,14 @@ pub enum Attachment {
 }
 
 impl Attachment {
+    /// The name of the BPF program.
+    pub(crate) fn program(&self) -> &str {
+        match self {
+            Self::Raw { program, .. } | Self::Syscall { program, .. } => program,
+            Self::Function { program, .. } => program,
+        }
+    }
+
     pub(crate) fn raw(program: &'static str, tracepoint: &'static str) -> Self {
         Self::Raw { program, tracepoint }
     }
