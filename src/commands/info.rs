@@ -17,7 +17,7 @@ pub(super) fn run(args: &args::Info) -> anyhow::Result<Exit> {
             if at > 0 {
                 writeln!(out)?;
             }
-            info.write_text(args.full, out)?;
+            info.write_text(output::style(args.full, true), out)?;
         }
         Ok(())
     })?;

@@ -20,7 +20,13 @@ use intervals::{
     input::names::printable,
     input::trust::{Cause, each_because},
 };
-use output::{calendar::utc, error::AnalyzeError, json, units};
+use output::{
+    calendar::utc,
+    error::AnalyzeError,
+    json,
+    layout::{Paint, TextStyle},
+    units,
+};
 
 /// The contents of a trace and the circumstances of its recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -173,13 +179,13 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
 }
 
 impl Info {
-    /// Writes the description as text, if `full` with the size of each column. Unknown facts have no line.
+    /// Writes the description as text, if the style is full with the size of each column. Unknown facts have no line.
     ///
     /// # Errors
     ///
     /// [`AnalyzeError::Write`] with the cause that `out` gave.
-    pub fn write_text(&self, full: bool, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
-        write_text(self, full, out).map_err(AnalyzeError::Write)
+    pub fn write_text(&self, style: TextStyle, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
+        write_text(self, style, out).map_err(AnalyzeError::Write)
     }
 
     /// Writes the description as JSON, with the names of its fields, and a line end.
@@ -201,10 +207,10 @@ fn size(path: &Path) -> Result<FileSize, FormatError> {
     Ok(FileSize { path: path.display().to_string(), bytes: metadata.len() })
 }
 
-fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+fn write_text(info: &Info, style: TextStyle, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut line = |name: &str, value: &str| match value {
         "" => Ok(()),
-        value => writeln!(out, "{:<11} {}", name, printable(value)),
+        value => style.labelled(&format!("{name:<11} "), &printable(value), out),
     };
     let host = &info.host;
     line("target", &info.target)?;
@@ -268,10 +274,10 @@ fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::R
         };
         writeln!(out, "\nsource {}: {sees}", printable(&source.name))?;
         if !source.kinds.is_empty() {
-            writeln!(out, "  kinds {}", printable(&source.kinds.join(", ")))?;
+            style.labelled("  kinds ", &printable(&source.kinds.join(", ")), out)?;
         }
         for limit in &source.limits {
-            writeln!(out, "  {}", printable(limit))?;
+            style.wrapped_in(Paint::Plain, &format!("  {}", printable(limit)), out)?;
         }
     }
     if !info.probe_cost_ns.is_empty() {
@@ -289,7 +295,7 @@ fn write_text(info: &Info, full: bool, out: &mut (impl Write + ?Sized)) -> io::R
     if let Some(bytes) = info.bytes_per_event {
         writeln!(out, "{:>9}  together, {bytes:.2} bytes per event", units::bytes(info.total_bytes))?;
     }
-    if full && info.events > 0 {
+    if style.full && info.events > 0 {
         writeln!(out, "\nevents by column, bytes per event")?;
         for column in &info.columns {
             let (bytes, name) = (units::bytes(column.bytes), printable(&column.name));
@@ -334,7 +340,7 @@ mod tests {
     fn the_text_leaves_out_unknown_facts() {
         let info = info(&example().write().trace).unwrap();
         let mut out = Vec::new();
-        info.write_text(true, &mut out).unwrap();
+        info.write_text(TextStyle { full: true, ..TextStyle::default() }, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let head = "\
 target      pid 7
@@ -355,7 +361,7 @@ lost        3 events: 2 because the ring was full, 1 because the kernel skipped 
         }
         assert!(!text.contains("host "), "{text}");
         let mut short = Vec::new();
-        info.write_text(false, &mut short).unwrap();
+        info.write_text(TextStyle::default(), &mut short).unwrap();
         assert!(!String::from_utf8(short).unwrap().contains("ts_ns"));
     }
 
@@ -376,6 +382,6 @@ lost        3 events: 2 because the ring was full, 1 because the kernel skipped 
     fn a_trace_without_events_has_an_info() {
         let info = info(&Parts::default().write().trace).unwrap();
         assert_eq!((info.events, info.bytes_per_event), (0, None));
-        info.write_text(true, &mut io::sink()).unwrap();
+        info.write_text(TextStyle::default(), &mut io::sink()).unwrap();
     }
 }

@@ -79,8 +79,10 @@ impl Diff {
             )?;
         }
         self.trusts().into_iter().try_for_each(|(which, trust)| {
-            write!(out, "{which}: ")?;
-            trust.write_about(About::Diff, style, out)
+            let before = format!("{which}: ");
+            out.write_all(before.as_bytes())?;
+            let width = style.width.map(|width| width.saturating_sub(before.len()));
+            trust.write_about(About::Diff, TextStyle { width, ..style }, out)
         })
     }
 }
