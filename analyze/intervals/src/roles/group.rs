@@ -13,6 +13,8 @@ pub(crate) struct Group {
     tasks: FxHashMap<TaskId, TaskRole>,
     /// Waits whose end may turn out to be vain, oldest end first.
     ended: VecDeque<Ended>,
+    /// The tasks whose wait ended while others waited, and when, until a wake is called.
+    entered: Vec<(TaskId, i64)>,
     /// The number of open waits.
     open: usize,
     now_ns: i64,
@@ -65,12 +67,27 @@ impl Group {
         if of_task.begin_ns.is_some() {
             return;
         }
+        self.entered.retain(|(entered, _)| *entered != task);
         let last = self.ended.iter().rposition(|ended| ended.task == task);
         let vain = last.filter(|_| !of_task.has_woken);
         let joined = vain.and_then(|at| self.ended.remove(at));
         of_task.begin_ns = Some(joined.map_or(ts_ns, |ended| ended.begin_ns));
         of_task.has_waited = true;
         self.open += 1;
+    }
+
+    /// A task enters a call that wakes others, or finds nobody.
+    pub(crate) fn call(&mut self, task: TaskId, ts_ns: i64) {
+        self.wake(task);
+        if self.entered.is_empty() {
+            return;
+        }
+        let first_ns = self.tasks.values().filter_map(|task| task.begin_ns).min();
+        for (entered, end_ns) in self.entered.extract_if(.., |(_, end_ns)| *end_ns <= ts_ns) {
+            let is_behind = first_ns.is_some_and(|begin_ns| begin_ns < end_ns);
+            self.counts.entered += u64::from(is_behind);
+            self.counts.left += u64::from(is_behind && entered == task);
+        }
     }
 
     /// A task wakes others.
@@ -89,6 +106,9 @@ impl Group {
         self.ended.push_back(Ended { task, begin_ns, end_ns: ts_ns, waker });
         if let Some(waker) = waker {
             self.wake(waker);
+            if self.open > 0 {
+                self.entered.push((task, ts_ns));
+            }
         }
     }
 
@@ -97,6 +117,7 @@ impl Group {
         self.advance(ts_ns);
         self.tasks.values_mut().for_each(|task| task.begin_ns = None);
         self.open = 0;
+        self.entered.clear();
         while let Some(ended) = self.ended.pop_front() {
             self.count(ended);
         }

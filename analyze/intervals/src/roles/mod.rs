@@ -14,8 +14,10 @@
 //! * `overlap` is the sum over tasks of the smaller of two shares: the share of the waits that the task waited, and the share that it ended.
 //! * `all_wait` is the time in which all tasks of the group wait, as a share of the time in which at least one waits.
 //! * A *batch* is a run of waits that the same task ended, each within [`BATCH_NS`] of the one before.
-//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task of that batch ended it. Where tasks exclude each other, who was woken is inside, and wakes the next: nearly all are relayed. In a pool, several tasks are
-//!   inside.
+//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task of that batch ended it. Where tasks exclude each other, who was woken is inside, and
+//!   wakes the next: nearly all are relayed. In a pool, several tasks are inside.
+//! * A wait *entered* if another one that was open at its end is still open when somebody next calls a wake. It *left* if the same task
+//!   calls it. Who is inside a lock calls it, also where tasks that never wait take the lock between.
 
 mod group;
 #[cfg(test)]
@@ -60,6 +62,10 @@ pub(crate) struct Evidence {
     pub(crate) tasks: u64,
     /// The sum of the smaller of waits and wakes of each task: `overlap` times `waits`.
     pub(crate) both: u64,
+    /// Waits that entered.
+    pub(crate) entered: u64,
+    /// Waits of these that left.
+    pub(crate) left: u64,
     /// The time in which a task waits.
     pub(crate) some_ns: i64,
     /// The time in which all tasks wait.
@@ -83,6 +89,8 @@ pub(crate) struct Context {
     pub(crate) one_waiter_each: bool,
     /// Whether tasks wait in one function and wake in another one, as `lock` and `unlock`. Known only with stacks.
     pub(crate) wakes_elsewhere: bool,
+    /// Whether it is a word of memory: who gives back a permit calls a wake if others wait. Whoever changes a condition does so, too.
+    pub(crate) is_word: bool,
 }
 
 impl Evidence {
@@ -98,7 +106,8 @@ impl Evidence {
             return Role::TooFew;
         }
         let all_wait = |percent: i64| self.all_ns.saturating_mul(100) >= self.some_ns.saturating_mul(percent);
-        if !at_least(self.both, 50, self.waits) || all_wait(50) {
+        let leaves = context.is_word && self.entered >= MIN_WAITS && at_least(self.left, 60, self.entered);
+        if all_wait(50) || !leaves && !at_least(self.both, 50, self.waits) {
             return Role::Queue;
         }
         // Two tasks that take turns, as a client and its server do, look like a lock of two.
@@ -107,11 +116,18 @@ impl Evidence {
         } else {
             Role::Undecided
         };
+        if leaves {
+            // Both sides of a bounded queue may wait at one word, and each wakes the other.
+            return if at_least(self.both, 20, self.waits) { lock } else { Role::Undecided };
+        }
         let is_mutual = at_least(self.both, 75, self.waits);
+        let is_left_alone = context.is_word && !at_least(self.entered, 25, self.queued);
         if self.queued >= MIN_WAITS && at_least(self.queued, 10, self.waits) {
             return match () {
                 () if at_least(self.relayed, 80, self.queued) => lock,
-                () if !at_least(self.relayed, 50, self.queued) && (context.one_waiter_each || !is_mutual) => {
+                () if !at_least(self.relayed, 50, self.queued)
+                    && (context.one_waiter_each || is_left_alone || !is_mutual) =>
+                {
                     Role::Queue
                 }
                 () => Role::Undecided,

@@ -10,7 +10,8 @@ use super::{BATCH_NS, Evidence, VAIN_NS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Begin(TaskId),
-    Wake(TaskId),
+    /// A task called a wake; how long the call took.
+    Wake(TaskId, i64),
     End(TaskId, Option<TaskId>),
     Lose,
 }
@@ -37,7 +38,13 @@ pub(super) fn evidence(rows: &[(i64, Row)]) -> Evidence {
         some_ns += if open > 0 { ns } else { 0 };
         all_ns += if open > 0 && open == tasks.len() { ns } else { 0 };
     }
-    let (runs, counted) = runs(rows, &joined(rows, &raw));
+    let joined = joined(rows, &raw);
+    let mut ended: Vec<ModelWait> = joined.iter().filter(|wait| wait.ended).copied().collect();
+    ended.sort_by_key(|wait| wait.to);
+    let (runs, counted) = runs(rows, &ended);
+    let woken = raw.iter().filter(|wait| wait.waker.is_some());
+    let calls: Vec<_> =
+        woken.filter_map(|wait| next_call(rows, &raw, &joined, wait).map(|task| task == wait.task)).collect();
     let (mut waits, mut wakes) = (BTreeMap::<_, u64>::new(), BTreeMap::<_, u64>::new());
     for wait in &counted {
         *waits.entry(wait.task).or_default() += 1;
@@ -48,6 +55,8 @@ pub(super) fn evidence(rows: &[(i64, Row)]) -> Evidence {
         waits: counted.len() as u64,
         tasks: tasks.len() as u64,
         both,
+        entered: calls.len() as u64,
+        left: calls.iter().filter(|own| **own).count() as u64,
         some_ns,
         all_ns,
         ..Evidence::default()
@@ -86,7 +95,7 @@ fn raw_waits(rows: &[(i64, Row)]) -> Vec<ModelWait> {
                 let cut = |(task, from)| ModelWait { task, from, to: at, waker: None, ended: false };
                 waits.extend(std::mem::take(&mut open).into_iter().map(cut));
             }
-            Row::Wake(_) => {}
+            Row::Wake(..) => {}
         }
     }
     waits
@@ -101,7 +110,7 @@ fn joined(rows: &[(i64, Row)], raw: &[ModelWait]) -> Vec<ModelWait> {
         let woke = |at: usize| {
             let by_end =
                 raw.iter().any(|other| other.ended && other.to == at && other.waker == Some(wait.task));
-            rows[at].1 == Row::Wake(wait.task) || by_end
+            matches!(rows[at].1, Row::Wake(task, _) if task == wait.task) || by_end
         };
         let is_vain = |before: &ModelWait| {
             let between = before.to + 1..wait.from;
@@ -116,9 +125,39 @@ fn joined(rows: &[(i64, Row)], raw: &[ModelWait]) -> Vec<ModelWait> {
             None => waits.push(*wait),
         }
     }
-    waits.retain(|wait| wait.ended);
-    waits.sort_by_key(|wait| wait.to);
     waits
+}
+
+/// Returns the task that calls a wake first after a wait of `raw`, if the wait entered.
+fn next_call(
+    rows: &[(i64, Row)],
+    raw: &[ModelWait],
+    joined: &[ModelWait],
+    wait: &ModelWait,
+) -> Option<TaskId> {
+    let is_open = |other: &ModelWait, at: usize| other.from < at && at <= other.to;
+    let end_ns = rows[wait.to].0;
+    let mut others =
+        raw.iter().filter(|other| other.task != wait.task && is_open(other, wait.to) && other.to != wait.to);
+    others.next()?;
+    for at in wait.to + 1..rows.len() {
+        match rows[at].1 {
+            Row::Begin(task) if task == wait.task => return None,
+            Row::Lose => return None,
+            Row::Wake(task, length_ns) if rows[at].0 - length_ns >= end_ns => {
+                let begin_ns = |open: &ModelWait| {
+                    let whole = |whole: &&ModelWait| {
+                        whole.task == open.task && whole.from <= open.from && open.from <= whole.to
+                    };
+                    joined.iter().find(whole).map_or(i64::MAX, |whole| rows[whole.from].0)
+                };
+                let is_behind = |open: &ModelWait| is_open(open, at) && begin_ns(open) < end_ns;
+                return raw.iter().any(is_behind).then_some(task);
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Returns the batches, in runs that nothing unknown interrupts, and all waits in them.

@@ -14,7 +14,7 @@ pub(super) fn evidence(rows: &[(i64, Row)]) -> Evidence {
     for (ts_ns, row) in rows {
         match *row {
             Row::Begin(task) => group.begin(task, *ts_ns),
-            Row::Wake(task) => group.wake(task),
+            Row::Wake(task, length_ns) => group.call(task, ts_ns - length_ns),
             Row::End(task, waker) => group.end(task, *ts_ns, waker),
             Row::Lose => group.lose(*ts_ns),
         }
@@ -27,7 +27,7 @@ fn history() -> impl Strategy<Value = Vec<(i64, Row)>> {
     let row = prop_oneof![
         10 => task().prop_map(Row::Begin),
         10 => (task(), option::weighted(0.9, task())).prop_map(|(task, waker)| Row::End(task, waker)),
-        2 => task().prop_map(Row::Wake),
+        4 => (task(), prop_oneof![Just(0), Just(500), Just(20_000)]).prop_map(|(task, ns)| Row::Wake(task, ns)),
         1 => Just(Row::Lose),
     ];
     // Times on both sides of what is vain, and of a batch.
@@ -58,6 +58,7 @@ proptest! {
     fn parts_are_not_more_than_the_whole(rows in history()) {
         let found = evidence(&rows);
         prop_assert!(found.both <= found.waits && found.queued <= found.waits);
+        prop_assert!(found.left <= found.entered);
         prop_assert!(found.relayed <= found.queued && found.batched <= found.waits);
         prop_assert!(found.all_ns <= found.some_ns && found.batches <= found.waits);
     }

@@ -27,7 +27,7 @@ impl Script {
     }
 
     fn wakes(&mut self, waker: i32, tasks: &[i32]) -> &mut Self {
-        self.at(1_000_000, Row::Wake(TaskId(waker)));
+        self.at(1_000_000, Row::Wake(TaskId(waker), 500));
         for task in tasks {
             self.at(1_000, Row::End(TaskId(*task), Some(TaskId(waker))));
         }
@@ -46,8 +46,8 @@ impl Script {
     }
 }
 
-const ALONE: Context = Context { one_waiter_each: true, wakes_elsewhere: false };
-const UNLOCKS: Context = Context { one_waiter_each: false, wakes_elsewhere: true };
+const ALONE: Context = Context { one_waiter_each: true, wakes_elsewhere: false, is_word: false };
+const UNLOCKS: Context = Context { one_waiter_each: false, wakes_elsewhere: true, is_word: false };
 
 /// Tasks 0 to 2 take turns; who was woken wakes the next and queues again.
 fn relay(rounds: i32) -> Script {
@@ -138,7 +138,50 @@ fn two_tasks_that_alternate_are_a_lock_only_if_the_code_says_so() {
 fn tasks_that_mostly_wait_all_at_once_are_idle() {
     let mut script = relay(12);
     // The task inside waits, too, for as long as all of it lasted: nobody is inside.
-    script.waits(0).at(20_000_000, Row::Wake(TaskId(9)));
-    script.waits(1).waits(2).at(40_000_000, Row::Wake(TaskId(9)));
+    script.waits(0).at(20_000_000, Row::Wake(TaskId(9), 0));
+    script.waits(1).waits(2).at(40_000_000, Row::Wake(TaskId(9), 0));
     assert_eq!(script.role(Context::default()), Role::Queue);
+}
+
+const WORD: Context = Context { one_waiter_each: false, wakes_elsewhere: false, is_word: true };
+
+/// Task 0 waits once, then takes the lock again and again without a wait; of the others, each gets in once in a while, and `leaves` says who calls next.
+fn hog(rounds: i32, wakers: i32, leaves: impl Fn(i32) -> i32) -> Script {
+    let mut script = Script::new();
+    script.all_wait(&[0, 1, 2, 3]).wakes(9, &[0]);
+    for round in 0..rounds {
+        let inside = 1 + round % 3;
+        let waker = if round % wakers == 0 { 0 } else { 1 + (round + 2) % 3 };
+        script.wakes(waker, &[inside]).at(100_000, Row::Wake(TaskId(leaves(inside)), 500));
+        script.at(100_000, Row::Begin(TaskId(inside)));
+    }
+    script
+}
+
+#[test]
+fn tasks_that_leave_a_word_before_others_call_a_wake_exclude_each_other() {
+    assert_eq!(hog(30, 2, |inside| inside).role(WORD), Role::Lock);
+    assert_eq!(hog(8, 2, |inside| inside).role(WORD), Role::TooFew);
+    // One that never waits ends nearly all waits: a lock with a hog, or both sides of a queue.
+    assert_eq!(hog(30, 1, |inside| inside).role(WORD), Role::Undecided);
+    assert_eq!(hog(30, 1, |inside| inside).role(Context::default()), Role::Queue);
+    // A producer wakes again while the first consumer works.
+    assert_eq!(hog(30, 1, |_| 0).role(WORD), Role::Queue);
+}
+
+#[test]
+fn a_wake_that_was_called_before_a_wait_ended_does_not_leave() {
+    let mut script = Script::new();
+    script.all_wait(&[1, 2, 3]);
+    for round in 0..12 {
+        let inside = 1 + round % 3;
+        // The row of the call is behind the wait that it ends.
+        script
+            .at(1_000_000, Row::End(TaskId(inside), Some(TaskId(0))))
+            .at(1_000, Row::Wake(TaskId(0), 5_000));
+        script.at(100_000, Row::Wake(TaskId(inside), 500)).at(60_000, Row::Begin(TaskId(inside)));
+    }
+    script.at(1_000, Row::Lose);
+    let found = evidence(&script.rows);
+    assert_eq!((found.entered, found.left), (12, 12));
 }

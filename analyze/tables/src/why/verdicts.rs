@@ -304,11 +304,11 @@ impl<'a> Rules<'a> {
                     advice: if names.has_no_holds || matches!(names.source, "rust" | "go") {
                         let (trace, lock) = (&names.trace, &names.lock);
                         let of = match names.source {
-                            "rust" => "klock cannot see who holds locks of Rust",
-                            "go" => "klock cannot see who holds locks of Go",
-                            _ => "it belongs to a lock of the program's own, whose holders klock cannot see",
+                            "rust" => "locks of Rust",
+                            "go" => "locks of Go",
+                            _ => "it, if it is a lock",
                         };
-                        format!("{of}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
+                        format!("klock cannot see who holds {of}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
                     } else if facts.nobody_ns > 0 {
                         "record the holds, too: `klock record COMMAND` has those of pthread locks, `--locks kernel` those of kernel locks".into()
                     } else {

@@ -102,7 +102,7 @@ impl Purposes {
             return (Vec::new(), FxHashSet::default());
         }
         let mut observed = Observed::new(self, tasks, functions);
-        let columns = ["lock_id", "task_id", "stack_id", "peer_task_id", "peer_stack_id"];
+        let columns = ["lock_id", "task_id", "stack_id", "peer_task_id", "peer_stack_id", "wait_ns"];
         // A damaged row group ends what is observed: the reading that follows reports it.
         let _ = source::batches(trace, &columns, |_, batch| {
             observed.add(batch);

@@ -35,6 +35,8 @@ struct Object {
     /// The stacks of waits.
     stacks: FxHashSet<Option<StackId>>,
     semaphore: Semaphore,
+    /// Whether it belongs to a condition variable.
+    has_condition: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -143,6 +145,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                 object.stacks.insert(row.stack());
                 let named = purposes.by_stack(row.stack());
                 object.semaphore.is_named |= named.is_some_and(|(purpose, _)| purpose == Purpose::Lock);
+                object.has_condition |= named.is_some_and(|(purpose, _)| purpose == Purpose::CondVar);
                 let (number, named) = (purposes.site(row.stack()), purposes.decided_by_stack(row.stack()));
                 let site = sites.entry((number, kind)).or_default();
                 site.has_unnamed |= named.is_none();
@@ -161,7 +164,9 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                     site.group.wake(task);
                     site.waits.wake(lock, number);
                 }
+                let entered_ns = row.ts_ns().saturating_sub(row.wait_ns().unwrap_or(0));
                 object.wake(task, functions(number), row.ts_ns());
+                object.group.call(task, entered_ns);
             }
             EventKind::Acquire => {
                 object.semaphore.taken(task, row.ts_ns());
@@ -189,7 +194,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
         of_sites.sort_unstable_by_key(|((site, kind), _)| (*site, *kind as usize));
         for (site, Site { group, waits, has_unnamed }) in of_sites {
             let evidence = group.evidence(end_ns);
-            let role = evidence.role(Context { one_waiter_each: true, wakes_elsewhere: false });
+            let role = evidence.role(Context { one_waiter_each: true, ..Context::default() });
             sites.extend(purpose(role).map(|purpose| (site, purpose)));
             if site.0 != UNKNOWN && (role == Role::Lock || !has_unnamed && evidence.is_mutual()) {
                 exclusive.push((site.0, waits));
@@ -197,10 +202,10 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
         }
         let mut mutexes = FxHashSet::default();
         let of_object = |(lock, object): (LockId, Box<Object>)| {
-            let Object { group, code, waiters, stacks, semaphore, .. } = *object;
-            let context = Context { one_waiter_each: false, wakes_elsewhere: code.wakes_elsewhere() };
-            let is_semaphore =
-                matches!(self.purposes.of_lock(lock), Some(OfLock::Decided { kind: Purpose::Semaphore, .. }));
+            let Object { group, code, waiters, stacks, semaphore, has_condition, .. } = *object;
+            let is_a = |purpose| matches!(self.purposes.of_lock(lock), Some(OfLock::Decided { kind, .. }) if kind == purpose);
+            let (is_word, wakes_elsewhere) = (is_a(Purpose::Lock) && !has_condition, code.wakes_elsewhere());
+            let is_semaphore = is_a(Purpose::Semaphore);
             let behaviour = if is_semaphore
                 && waiters.len() == 1
                 && semaphore.is_life(self.tasks, end_ns.max(self.last_ns))
@@ -214,6 +219,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
             } else if waiters.len() == 1 {
                 Behaviour::OfSite
             } else {
+                let context = Context { one_waiter_each: false, wakes_elsewhere, is_word };
                 let role = group.evidence(end_ns).role(context);
                 purpose(role).map_or(Behaviour::Unknown, Behaviour::Purpose)
             };
@@ -239,7 +245,6 @@ impl Object {
             self.wakers.remove(0);
         }
         self.wakers.push((ts_ns, task));
-        self.group.wake(task);
         self.code.wakes.insert(function);
     }
 
