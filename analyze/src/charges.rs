@@ -74,19 +74,24 @@ impl Charges {
     }
 
     fn share(&mut self, wait: &Wait, share: &Share) {
-        let payee = match (share.payer, wait.owner) {
-            (Some(payer), _) => Payee::Hold(payer.stack, payer.task),
-            // The acquisition of that owner was not recorded, or not yet.
-            (None, Some(task)) if share.is_owners(wait) => Payee::Owner(task),
-            (None, _) if share.free => Payee::Handoff,
-            (None, _) => Payee::Gap,
-        };
+        let payee = payee(wait, share);
         let (parts, most) = self.0.entry((wait.lock, wait.task)).or_default();
         parts.push((payee, share.ns));
         if parts.len() > MIN_PARTS.max(*most) {
             add_up(parts);
             *most = 2 * parts.len();
         }
+    }
+}
+
+/// Returns the party that is charged for a share of a wait.
+pub(crate) fn payee(wait: &Wait, share: &Share) -> Payee<Option<StackId>, TaskId> {
+    match (share.payer, wait.owner) {
+        (Some(payer), _) => Payee::Hold(payer.stack, payer.task),
+        // The acquisition of that owner was not recorded, or not yet.
+        (None, Some(task)) if share.is_owners(wait) => Payee::Owner(task),
+        (None, _) if share.free => Payee::Handoff,
+        (None, _) => Payee::Gap,
     }
 }
 

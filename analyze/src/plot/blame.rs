@@ -12,11 +12,14 @@ use trace_format::{LockId, Trace};
 
 pub use flow::{Flow, Link, MAX_NODES, Node, Party};
 
-use crate::{charges::add, plot::overview};
+use crate::{
+    charges::{Payee, add},
+    plot::overview,
+};
 use intervals::{
     Filter,
     causes::{self, Followed},
-    input::{Input, names::Names},
+    input::{Input, names::Names, selection::Selection},
     items::{Item, Payer, Sink, State},
 };
 use output::AnalyzeError;
@@ -53,11 +56,11 @@ pub fn blame(trace: &Trace, filter: &Filter) -> Result<Blame, AnalyzeError> {
     let inputs = Input::open_all([trace], 0, filter)?;
     let [input] = &inputs[..] else { return Err(AnalyzeError::Empty { path: trace.paths().events.clone() }) };
     let Followed { receiver: holders, trust, .. } =
-        causes::of_waits(input, true, || Holders::new(&input.names))?;
-    let mut pairs = flow::Pairs::new(&input.names, &input.selection);
+        causes::of_waits(input, true, || Holders::new(&input.names, &input.selection))?;
+    let (locks, sites, [waiters, holders]) = holders.finish();
+    let mut pairs = flow::Pairs::new(&input.names, &input.selection, waiters, holders);
     input.run(&mut pairs)?;
     let [tasks, code] = pairs.finish();
-    let (locks, sites) = holders.finish();
     Ok(Blame {
         span_ns: overview::recorded_span_ns(trace, filter),
         waited_ns: tasks.links.iter().fold(0, |sum, link| sum.saturating_add(link.ns)),
@@ -102,39 +105,53 @@ type Site = (Charged, Single);
 /// Adds up the causes of waits.
 struct Holders<'a> {
     names: &'a Names,
+    selection: &'a Selection,
     locks: FxHashMap<(LockId, Meanwhile), i64>,
     sites: FxHashMap<(Site, Meanwhile), i64>,
+    /// The parties that waited, and those that they waited for.
+    waiters: flow::Sums,
+    holders: flow::Sums,
 }
 
 impl<'a> Holders<'a> {
-    fn new(names: &'a Names) -> Self {
-        Self { names, locks: FxHashMap::default(), sites: FxHashMap::default() }
+    fn new(names: &'a Names, selection: &'a Selection) -> Self {
+        let (locks, sites, waiters, holders) = Default::default();
+        Self { names, selection, locks, sites, waiters, holders }
     }
 
-    /// Returns the bars of the locks and of the sites, the longest first.
-    fn finish(self) -> (Vec<Bar>, Vec<Bar>) {
-        let Self { names, locks, sites } = self;
+    /// Returns the bars of the locks and of the sites, the longest first, and the sums of waiters and holders.
+    fn finish(self) -> (Vec<Bar>, Vec<Bar>, [flow::Sums; 2]) {
+        let Self { names, locks, sites, waiters, holders, .. } = self;
         let site = |(charged, row): Site| label(charged, By::Site, Some(&row.label(names)), None);
-        (bars(locks, |lock| names.lock_label(lock)), bars(sites, site))
+        (bars(locks, |lock| names.lock_label(lock)), bars(sites, site), [waiters, holders])
     }
 }
 
 impl Sink for Holders<'_> {
     fn push(&mut self, item: Item<'_>) {
-        let Item::Caused(caused) = item else { return };
-        let names = self.names;
+        let (names, selection) = (self.names, self.selection);
+        let caused = match item {
+            Item::Caused(caused) => caused,
+            Item::Wait(wait) if selection.selects_wait(wait) && selection.selects_lock(wait.lock.0) => {
+                let waiter = (Payee::Hold(wait.stack, wait.task), wait.wait_ns);
+                return flow::add_to(&mut self.waiters, names, wait.lock, waiter);
+            }
+            _ => return,
+        };
         let class = Single::Class(names.class_number(caused.lock));
         let known = Meanwhile::Held(caused.state.unwrap_or_default());
-        let (charged, row, meanwhile) = match caused.payer {
+        let (charged, row, meanwhile, payee) = match caused.payer {
             Payer::Hold(hold) => {
                 let point = names.point_number(caused.lock, hold.stack);
-                (Charged::Hold, Single::Site(point, names.class_number(caused.lock)), known)
+                let site = Single::Site(point, names.class_number(caused.lock));
+                (Charged::Hold, site, known, Payee::Hold(hold.stack, hold.task))
             }
-            Payer::Owner(_) => (Charged::Owner, class, known),
-            Payer::Handoff => (Charged::Handoff, class, Meanwhile::Handoff),
-            Payer::Gap | Payer::Oneself => (Charged::Gap, class, Meanwhile::Unknown),
-            Payer::Cycle | Payer::Unknown => (Charged::Unknown, class, Meanwhile::Unknown),
+            Payer::Owner(by) => (Charged::Owner, class, known, Payee::Owner(by)),
+            Payer::Handoff => (Charged::Handoff, class, Meanwhile::Handoff, Payee::Handoff),
+            Payer::Gap | Payer::Oneself => (Charged::Gap, class, Meanwhile::Unknown, Payee::Gap),
+            Payer::Cycle | Payer::Unknown => (Charged::Unknown, class, Meanwhile::Unknown, Payee::Unknown),
         };
+        flow::add_to(&mut self.holders, names, caused.lock, (payee, caused.ns));
         add(self.locks.entry((caused.lock, meanwhile)).or_default(), caused.ns);
         add(self.sites.entry(((charged, row), meanwhile)).or_default(), caused.ns);
     }

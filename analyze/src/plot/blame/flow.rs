@@ -3,13 +3,13 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId};
+use trace_format::{LockId, StackId, TaskId};
 
-use crate::charges::{Charges, Payee, add};
+use crate::charges::{Payee, add, payee};
 use intervals::{
     input::names::Names,
     input::selection::Selection,
-    items::{Columns, Item, Needs, Sink},
+    items::{Columns, Item, Needs, Sink, Wait},
 };
 use tables::key::Single;
 
@@ -64,36 +64,133 @@ pub struct Link {
 
 /// The end of a link, before it has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum End {
+pub(super) enum End {
     Row(Single),
     Handoff,
     Unknown,
 }
 
-/// Waiting time by waiter and holder.
-type Sums = BTreeMap<(End, End), i64>;
+/// The tasks, and the code.
+type OfBoth<T> = [T; 2];
+type Parties = Payee<Option<StackId>, TaskId>;
+
+/// Waiting time of the ends of a layer. It tells which have nodes of their own before any link is added up: a lock for which thousands of
+/// tasks wait has millions of links.
+pub(super) type Sums = OfBoth<FxHashMap<End, i64>>;
+
+/// Returns the ends for a party.
+fn ends(names: &Names, lock: LockId, party: Parties) -> OfBoth<End> {
+    let task = |by| End::Row(Single::Task(by));
+    match party {
+        Payee::Hold(stack, by) => {
+            let site = Single::Site(names.point_number(lock, stack), names.class_number(lock));
+            [task(by), End::Row(site)]
+        }
+        Payee::Owner(by) => [task(by), End::Unknown],
+        Payee::Handoff => [End::Handoff; 2],
+        Payee::Gap | Payee::Unknown => [End::Unknown; 2],
+    }
+}
+
+/// Adds time of a party.
+pub(super) fn add_to(sums: &mut Sums, names: &Names, lock: LockId, (party, ns): (Parties, i64)) {
+    sums.iter_mut()
+        .zip(ends(names, lock, party))
+        .for_each(|(sums, end)| add(sums.entry(end).or_default(), ns));
+}
+
+/// The nodes of a layer, and the index of each.
+#[derive(Default)]
+struct Layer {
+    nodes: Vec<Node>,
+    index: FxHashMap<End, usize>,
+    /// The number of those without a node of their own.
+    more: usize,
+}
+
+impl Layer {
+    fn new(sums: FxHashMap<End, i64>, names: &Names) -> Self {
+        let mut sums: Vec<(End, i64)> = sums.into_iter().filter(|(_, ns)| *ns > 0).collect();
+        sums.sort_unstable_by_key(|(end, ns)| (Reverse(*ns), *end));
+        let shown = if sums.len() > MAX_NODES { MAX_NODES - 1 } else { sums.len() };
+        let more = sums.len() - shown;
+        sums.truncate(shown);
+        let node = |(end, _): &(End, i64)| {
+            let (party, name) = match end {
+                End::Row(row) => (Party::One, row.label(names)),
+                End::Handoff => (Party::Handoff, "no task: hand-off".to_owned()),
+                End::Unknown => (Party::Unknown, "holder not recorded".to_owned()),
+            };
+            Node { party, name, ns: 0 }
+        };
+        let nodes = sums.iter().map(node).collect();
+        Self { nodes, index: sums.iter().enumerate().map(|(at, (end, _))| (*end, at)).collect(), more }
+    }
+
+    /// Returns the index of an end's node, or of the node behind all others.
+    fn at(&self, end: End) -> usize {
+        self.index.get(&end).copied().unwrap_or(self.nodes.len())
+    }
+
+    /// Returns the nodes, with the time of each.
+    fn finish(self, times: impl Iterator<Item = (usize, i64)>) -> Vec<Node> {
+        let Self { mut nodes, more, .. } = self;
+        let more = more.max(1);
+        nodes.push(Node { party: Party::More(more), name: format!("{more} more"), ns: 0 });
+        times.for_each(|(at, ns)| add(&mut nodes[at].ns, ns));
+        nodes.pop_if(|rest| rest.ns == 0);
+        nodes
+    }
+}
+
+/// A graph whose links are being added up.
+struct Graph {
+    waiters: Layer,
+    holders: Layer,
+    links: BTreeMap<(usize, usize), i64>,
+}
+
+impl Graph {
+    fn finish(self) -> Flow {
+        let links = self.links.into_iter().filter(|(_, ns)| *ns > 0);
+        let links: Vec<Link> = links.map(|((waiter, holder), ns)| Link { waiter, holder, ns }).collect();
+        let waiters = self.waiters.finish(links.iter().map(|link| (link.waiter, link.ns)));
+        let holders = self.holders.finish(links.iter().map(|link| (link.holder, link.ns)));
+        Flow { waiters, holders, links }
+    }
+}
 
 /// Adds up the shares of waits by waiter and holder.
 pub(super) struct Pairs<'a> {
     names: &'a Names,
     selection: &'a Selection,
-    charges: Charges,
-    /// The tasks, and the code.
-    sums: [Sums; 2],
+    graphs: OfBoth<Graph>,
+    /// The shares of open waits, by the index of the holder.
+    open: FxHashMap<(LockId, TaskId), OfBoth<[i64; MAX_NODES + 1]>>,
 }
 
 impl<'a> Pairs<'a> {
-    pub(super) fn new(names: &'a Names, selection: &'a Selection) -> Self {
-        Self { names, selection, charges: Charges::default(), sums: Default::default() }
+    pub(super) fn new(names: &'a Names, selection: &'a Selection, waiters: Sums, holders: Sums) -> Self {
+        let [mut waiters, mut holders] =
+            [waiters, holders].map(|sums| sums.map(|sums| Layer::new(sums, names)).into_iter());
+        let graphs = std::array::from_fn(|_| Graph {
+            waiters: waiters.next().unwrap_or_default(),
+            holders: holders.next().unwrap_or_default(),
+            links: BTreeMap::new(),
+        });
+        Self { names, selection, graphs, open: FxHashMap::default() }
     }
 
     /// Returns the graphs of the tasks and of the code.
     pub(super) fn finish(self) -> [Flow; 2] {
-        self.sums.map(|sums| flow(&sums, self.names))
+        self.graphs.map(Graph::finish)
     }
 
-    fn site(&self, lock: LockId, stack: Option<StackId>) -> End {
-        End::Row(Single::Site(self.names.point_number(lock, stack), self.names.class_number(lock)))
+    fn charge(&mut self, wait: &Wait, party: Parties, ns: i64) {
+        let shares = self.open.entry((wait.lock, wait.task)).or_default().iter_mut().zip(&self.graphs);
+        for ((shares, graph), holder) in shares.zip(ends(self.names, wait.lock, party)) {
+            add(&mut shares[graph.holders.at(holder)], ns);
+        }
     }
 }
 
@@ -103,61 +200,24 @@ impl Sink for Pairs<'_> {
     }
 
     fn push(&mut self, item: Item<'_>) {
-        let parts = self.charges.push(item);
-        let Item::Wait(wait) = item else { return };
+        let wait = match item {
+            Item::Share(wait, share) => return self.charge(wait, payee(wait, share), share.ns),
+            Item::Wait(wait) => wait,
+            _ => return,
+        };
+        if wait.gap_ns.is_none() {
+            self.charge(wait, wait.owner.map_or(Payee::Unknown, Payee::Owner), wait.wait_ns);
+        }
+        let shares = self.open.remove(&(wait.lock, wait.task));
         if !self.selection.selects_wait(wait) {
             return;
         }
-        let task = |task| End::Row(Single::Task(task));
-        let waiter = [task(wait.task), self.site(wait.lock, wait.stack)];
-        for (payee, ns) in parts {
-            let holder = match payee {
-                Payee::Hold(stack, by) => [task(by), self.site(wait.lock, stack)],
-                Payee::Owner(by) => [task(by), End::Unknown],
-                Payee::Handoff => [End::Handoff; 2],
-                Payee::Gap | Payee::Unknown => [End::Unknown; 2],
-            };
-            for ((sums, waiter), holder) in self.sums.iter_mut().zip(waiter).zip(holder) {
-                add(sums.entry((waiter, holder)).or_default(), ns);
+        let waiter = ends(self.names, wait.lock, Payee::Hold(wait.stack, wait.task));
+        for ((shares, graph), waiter) in shares.into_iter().flatten().zip(&mut self.graphs).zip(waiter) {
+            let waiter = graph.waiters.at(waiter);
+            for (holder, ns) in shares.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
+                add(graph.links.entry((waiter, holder)).or_default(), ns);
             }
         }
     }
-}
-
-fn flow(sums: &Sums, names: &Names) -> Flow {
-    let (waiters, waiter_of) = layer(sums.iter().map(|((waiter, _), ns)| (*waiter, *ns)), names);
-    let (holders, holder_of) = layer(sums.iter().map(|((_, holder), ns)| (*holder, *ns)), names);
-    let mut links: BTreeMap<(usize, usize), i64> = BTreeMap::new();
-    for ((waiter, holder), ns) in sums.iter().filter(|(_, ns)| **ns > 0) {
-        // Those without a node of their own are in the last one.
-        let at = |index: &FxHashMap<End, usize>, end: &End| index.get(end).copied().unwrap_or(MAX_NODES - 1);
-        add(links.entry((at(&waiter_of, waiter), at(&holder_of, holder))).or_default(), *ns);
-    }
-    let links = links.into_iter().map(|((waiter, holder), ns)| Link { waiter, holder, ns }).collect();
-    Flow { waiters, holders, links }
-}
-
-/// Returns the nodes of a layer, and the index of each that has a node of its own.
-fn layer(ends: impl Iterator<Item = (End, i64)>, names: &Names) -> (Vec<Node>, FxHashMap<End, usize>) {
-    let mut sums: BTreeMap<End, i64> = BTreeMap::new();
-    ends.for_each(|(end, ns)| add(sums.entry(end).or_default(), ns));
-    let mut sums: Vec<(End, i64)> = sums.into_iter().filter(|(_, ns)| *ns > 0).collect();
-    sums.sort_by_key(|(end, ns)| (Reverse(*ns), *end));
-    let shown = if sums.len() > MAX_NODES { MAX_NODES - 1 } else { sums.len() };
-    let node = |(end, ns): &(End, i64)| {
-        let (party, name) = match end {
-            End::Row(row) => (Party::One, row.label(names)),
-            End::Handoff => (Party::Handoff, "no task: hand-off".to_owned()),
-            End::Unknown => (Party::Unknown, "holder not recorded".to_owned()),
-        };
-        Node { party, name, ns: *ns }
-    };
-    let mut nodes: Vec<Node> = sums.iter().take(shown).map(node).collect();
-    let index = sums.iter().take(shown).enumerate().map(|(at, (end, _))| (*end, at)).collect();
-    let more = sums.len() - shown;
-    if more > 0 {
-        let ns = sums.iter().skip(shown).fold(0, |sum: i64, (_, ns)| sum.saturating_add(*ns));
-        nodes.push(Node { party: Party::More(more), name: format!("{more} more"), ns });
-    }
-    (nodes, index)
 }
