@@ -5,15 +5,20 @@
 //! not released in the reverse order of their acquisition. A lane remembers a limited number of its latest outermost intervals, so
 //! memory does not grow with the trace; an interval around more than those goes to another lane.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The number of intervals that a lane remembers.
 const REMEMBERED: usize = 1024;
+
+/// The number of lanes that take any interval that fits. Further lanes take one that begins when all of theirs have ended.
+const SEARCHED: usize = 64;
 
 /// The lanes of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
+    /// The further lanes, by the end of the last interval.
+    further: BTreeSet<(i64, usize)>,
 }
 
 #[derive(Debug)]
@@ -32,9 +37,18 @@ impl Lanes {
         if let Some(at) = self.lanes.iter_mut().position(|lane| lane.take(interval, until_ns)) {
             return at;
         }
-        let outer = VecDeque::from([(interval.0, until_ns)]);
-        self.lanes.push(Lane { outer, forgotten_ns: i64::MIN });
-        self.lanes.len() - 1
+        if self.lanes.len() < SEARCHED {
+            let outer = VecDeque::from([(interval.0, until_ns)]);
+            self.lanes.push(Lane { outer, forgotten_ns: i64::MIN });
+            return self.lanes.len() - 1;
+        }
+        let free = self.further.range(..=(interval.0, usize::MAX)).next_back().copied();
+        let (_, at) = free.unwrap_or((0, SEARCHED + self.further.len()));
+        free.iter().for_each(|free| {
+            self.further.remove(free);
+        });
+        self.further.insert((until_ns, at));
+        at
     }
 }
 
@@ -99,7 +113,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_viewer_finds_every_interval_unchanged(intervals in vec((0..60i64, 0..20i64), 1..150)) {
+        fn a_viewer_finds_every_interval_unchanged(
+            intervals in prop_oneof![vec((0..60i64, 0..20i64), 1..150), vec((0..900i64, 0..900i64), 1..500)],
+        ) {
             let mut lanes = Lanes::default();
             let mut by_lane: Vec<Vec<(i64, i64)>> = Vec::new();
             for (start, length) in intervals {
