@@ -77,7 +77,12 @@ impl<T: Keyed> OpenList<T> {
     /// Whether a key has an entry.
     #[inline]
     pub(crate) fn has(&self, key: T::Key) -> bool {
-        self.count > 0 && self.of(key).next().is_some()
+        self.count > 0 && self.last_of(key).is_some()
+    }
+
+    /// Returns the place of a key's last entry.
+    pub(crate) fn last_of(&self, key: T::Key) -> Option<usize> {
+        self.of(key).next()
     }
 
     /// Adds an entry behind the others.

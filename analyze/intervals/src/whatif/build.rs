@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     context::{Context, TaskStart},
+    engine::open_list::{Keyed, OpenList},
     numbers::Numbered,
 };
 
@@ -61,11 +62,20 @@ struct Task {
     wait: Option<OpenWait>,
     /// The number of steps up to the last one that is not time, and its end.
     end: (usize, i64),
-    held: Vec<(u32, Mode)>,
+    held: OpenList<(u32, Mode)>,
     /// Sleep that is not followed by such a step yet.
     sleep_ns: i64,
     /// Its times off the CPU, if the recording has them for all tasks.
     off_cpu: Vec<OffCpu>,
+}
+
+/// A lock that a task holds.
+impl Keyed for (u32, Mode) {
+    type Key = u32;
+
+    fn key(&self) -> u32 {
+        self.0
+    }
 }
 
 /// Builds a program.

@@ -115,6 +115,11 @@ impl Changes {
 }
 
 impl LockChange {
+    /// Whether it changes what its holders do while they are not on a processor.
+    pub fn is_pausing(&self) -> bool {
+        self.no_preempt || self.sleep != HeldSleep::Stays
+    }
+
     /// Returns the work of a hold of this site that takes `ns` in the recording.
     pub fn scale(&self, site: u32, ns: i64) -> i64 {
         let applies = |(of, _): &&(Option<u32>, i64)| of.is_none_or(|of| of == site);

@@ -14,6 +14,7 @@ use super::{
     processors::{Processors, Switched},
     program::{Action, Program, TaskProgram},
 };
+use crate::engine::open_list::{Keyed, OpenList};
 
 mod steps;
 
@@ -65,6 +66,14 @@ struct Held {
     depth: u32,
 }
 
+impl Keyed for Held {
+    type Key = u32;
+
+    fn key(&self) -> u32 {
+        self.lock
+    }
+}
+
 /// The meaning of the next event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -81,7 +90,9 @@ enum Phase {
 struct Task<'a> {
     actions: &'a [Action],
     next: usize,
-    held: Vec<Held>,
+    held: OpenList<Held>,
+    /// The number of these locks with another rule for times without a processor.
+    pausing: usize,
     /// Sleep that was put off until releases.
     later_ns: i64,
     phase: Phase,
@@ -121,8 +132,8 @@ pub(crate) fn replay<'p>(
     progress_sites: &'p [u32],
 ) -> Replayed {
     let task = |of: &'p TaskProgram| {
-        let (next, held, later_ns, stamp, wanted) = Default::default();
-        Task { actions: &of.actions, next, held, later_ns, phase: Phase::Step, stamp, wanted }
+        let (next, held, pausing, later_ns, stamp, wanted) = Default::default();
+        Task { actions: &of.actions, next, held, pausing, later_ns, phase: Phase::Step, stamp, wanted }
     };
     let tasks: Vec<Task<'p>> = program.tasks.iter().map(task).collect();
     let processors =

@@ -68,7 +68,7 @@ impl Builder<'_> {
                 of.handoffs_ns.push(row.ts_ns - released_ns.max(since_ns));
             }
         }
-        if self.tasks[task].held.iter().all(|(held, _)| *held != index) {
+        if !self.tasks[task].held.has(index) {
             of.holders.push((task, mode));
             let exclusive = of.holders.iter().filter(|(_, mode)| *mode == Mode::Exclusive).count();
             of.most_holders = of.most_holders.max(u32::try_from(exclusive).unwrap_or(u32::MAX));
@@ -89,8 +89,8 @@ impl Builder<'_> {
         };
         while let Some(at) = self.locks[lock].holders.iter().position(is_over) {
             let (holder, _) = self.locks[lock].holders.remove(at);
-            while let Some(at) = self.tasks[holder].held.iter().rposition(|(held, _)| *held == lock) {
-                let (_, mode) = self.tasks[holder].held.remove(at);
+            while let Some(at) = self.tasks[holder].held.last_of(lock) {
+                let Some((_, mode)) = self.tasks[holder].held.remove(at) else { break };
                 let ns = self.tasks[holder].at_ns;
                 self.step(holder, ns, Action::Release { lock, mode });
             }
@@ -126,13 +126,12 @@ impl Builder<'_> {
         let index = self.locks.number(lock.0, Lock::default);
         let mode = row.mode.unwrap_or(Mode::Exclusive);
         let held = &mut self.tasks[task].held;
-        let same = held.iter().rposition(|hold| *hold == (index, mode));
-        let at = same.or_else(|| held.iter().rposition(|(held, _)| *held == index));
+        let same = held.of(index).find(|at| held.get(*at).is_some_and(|(_, held)| *held == mode));
+        let at = same.or_else(|| held.last_of(index));
         let of = &mut self.locks[index];
-        let mode = match at {
-            Some(at) => {
-                let (_, mode) = held.remove(at);
-                if held.iter().all(|(held, _)| *held != index) {
+        let mode = match at.and_then(|at| held.remove(at)) {
+            Some((_, mode)) => {
+                if !held.has(index) {
                     of.holders.retain(|(holder, _)| *holder != task);
                 }
                 mode

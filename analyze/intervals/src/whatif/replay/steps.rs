@@ -2,7 +2,7 @@
 
 use trace_format::Mode;
 
-use super::{Held, Phase, Replay, WOKEN};
+use super::{Held, Phase, Replay, Task, WOKEN};
 use crate::whatif::{
     change::{HeldSleep, LockChange},
     program::{Action, QueueOrder},
@@ -25,7 +25,7 @@ impl Replay<'_> {
                 self.pause(task, if is_dropped { 0 } else { ns })
             }
             Action::Acquire { lock, site, mode } => self.acquire(task, lock, site, mode),
-            Action::Release { lock, mode } => self.release(task, lock, mode),
+            Action::Release { lock, .. } => self.release(task, lock),
             Action::Await { signal, .. } => self.awaits(task, signal),
             Action::Signal(signal) => {
                 self.signal(signal);
@@ -37,11 +37,25 @@ impl Replay<'_> {
 
     /// Whether a change of a lock that the task holds is like this.
     fn changes_held(&self, task: usize, is_it: impl Fn(&LockChange) -> bool) -> bool {
-        self.tasks[task].held.iter().any(|held| is_it(&self.changes.locks[held.lock as usize]))
+        let Task { held, pausing, .. } = &self.tasks[task];
+        *pausing > 0 && held.iter().any(|held| is_it(&self.changes.locks[held.lock as usize]))
+    }
+
+    fn takes(&mut self, task: usize, held: Held) {
+        self.tasks[task].pausing += usize::from(self.changes.locks[held.lock as usize].is_pausing());
+        self.tasks[task].held.push(held);
+    }
+
+    /// Takes the lock at a place from a task.
+    fn gives(&mut self, task: usize, at: usize) {
+        if let Some(held) = self.tasks[task].held.remove(at) {
+            self.tasks[task].pausing -= usize::from(self.changes.locks[held.lock as usize].is_pausing());
+            self.free(held);
+        }
     }
 
     fn work(&mut self, task: usize, ns: i64) -> bool {
-        let ns = match self.tasks[task].held.last() {
+        let ns = match self.tasks[task].held.iter().next_back() {
             Some(held) => self.changes.locks[held.lock as usize].scale(held.site, ns),
             None => ns,
         };
@@ -80,7 +94,8 @@ impl Replay<'_> {
         if self.progress_sites.binary_search(&site).is_ok() {
             self.result.progress = (self.result.progress.0 + 1, self.now_ns);
         }
-        if let Some(held) = self.tasks[task].held.iter_mut().find(|held| held.lock == lock) {
+        let own = &mut self.tasks[task].held;
+        if let Some(held) = own.last_of(lock).and_then(|at| own.get_mut(at)) {
             held.depth += 1;
             return true;
         }
@@ -92,7 +107,7 @@ impl Replay<'_> {
         let held = Held { lock, target, mode, site, depth: 1 };
         let (capacity, order) = (self.program.locks[at].capacity, self.order(at));
         if change.removed || self.locks[target].takes(mode, capacity, order) {
-            self.tasks[task].held.push(held);
+            self.takes(task, held);
             return true;
         }
         self.locks[target].queue(task, mode);
@@ -116,7 +131,7 @@ impl Replay<'_> {
         if takes {
             self.result.waited_ns[lock] += self.now_ns - since_ns;
             self.tasks[task].wanted = None;
-            self.tasks[task].held.push(held);
+            self.takes(task, held);
         }
         self.wake(target, lock);
         if takes {
@@ -124,16 +139,14 @@ impl Replay<'_> {
         }
     }
 
-    fn release(&mut self, task: usize, lock: u32, mode: Mode) -> bool {
-        let held = &mut self.tasks[task].held;
-        let at = held.iter().rposition(|held| held.lock == lock && held.mode == mode);
-        let Some(at) = at.or_else(|| held.iter().rposition(|held| held.lock == lock)) else { return true };
-        held[at].depth -= 1;
-        if held[at].depth > 0 {
+    fn release(&mut self, task: usize, lock: u32) -> bool {
+        let own = &mut self.tasks[task].held;
+        let Some(at) = own.last_of(lock) else { return true };
+        if let Some(held) = own.get_mut(at).filter(|held| held.depth > 1) {
+            held.depth -= 1;
             return true;
         }
-        let held = held.remove(at);
-        self.free(held);
+        self.gives(task, at);
         // Sleep that still has to come later is put off again.
         let later_ns = std::mem::take(&mut self.tasks[task].later_ns);
         self.sleep(task, later_ns)
@@ -202,8 +215,8 @@ impl Replay<'_> {
     fn end(&mut self, task: usize) {
         self.tasks[task].phase = Phase::Done;
         self.result.ns = self.result.ns.max(self.now_ns);
-        while let Some(held) = self.tasks[task].held.pop() {
-            self.free(held);
+        while let Some(last) = self.tasks[task].held.end().checked_sub(1) {
+            self.gives(task, last);
         }
         self.blocks(task);
     }
