@@ -1,6 +1,6 @@
 //! The evidence of one group, from its rows in the order of the trace. State is kept for tasks, open waits and the last two batches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::FxHashMap;
 use trace_format::TaskId;
@@ -13,10 +13,10 @@ pub(crate) struct Group {
     tasks: FxHashMap<TaskId, TaskRole>,
     /// Waits whose end may turn out to be vain, oldest end first.
     ended: VecDeque<Ended>,
-    /// The tasks whose wait ended while others waited, and when, until a wake is called.
-    entered: Vec<(TaskId, i64)>,
-    /// The number of open waits.
-    open: usize,
+    /// The tasks whose wait ended while others waited, by its end, until a wake is called.
+    entered: BTreeSet<(i64, TaskId)>,
+    /// The tasks that wait, by the begin of their wait.
+    open: BTreeSet<(i64, TaskId)>,
     now_ns: i64,
     /// By number of open waits: the time with so many.
     open_ns: Vec<i64>,
@@ -32,6 +32,8 @@ pub(crate) struct Group {
 struct TaskRole {
     /// The begin of its open wait.
     begin_ns: Option<i64>,
+    /// The end of its wait, if it entered.
+    entered_ns: Option<i64>,
     /// Whether it waited at all.
     has_waited: bool,
     /// Whether it woke a task since its last wait ended.
@@ -67,23 +69,28 @@ impl Group {
         if of_task.begin_ns.is_some() {
             return;
         }
-        self.entered.retain(|(entered, _)| *entered != task);
+        if let Some(end_ns) = of_task.entered_ns.take() {
+            self.entered.remove(&(end_ns, task));
+        }
         let last = self.ended.iter().rposition(|ended| ended.task == task);
         let vain = last.filter(|_| !of_task.has_woken);
         let joined = vain.and_then(|at| self.ended.remove(at));
-        of_task.begin_ns = Some(joined.map_or(ts_ns, |ended| ended.begin_ns));
+        let begin_ns = joined.map_or(ts_ns, |ended| ended.begin_ns);
+        of_task.begin_ns = Some(begin_ns);
         of_task.has_waited = true;
-        self.open += 1;
+        self.open.insert((begin_ns, task));
     }
 
     /// A task enters a call that wakes others, or finds nobody.
     pub(crate) fn call(&mut self, task: TaskId, ts_ns: i64) {
         self.wake(task);
-        if self.entered.is_empty() {
-            return;
-        }
-        let first_ns = self.tasks.values().filter_map(|task| task.begin_ns).min();
-        for (entered, end_ns) in self.entered.extract_if(.., |(_, end_ns)| *end_ns <= ts_ns) {
+        let first_ns = self.open.first().map(|(begin_ns, _)| *begin_ns);
+        while let Some((end_ns, entered)) = self.entered.pop_first() {
+            if end_ns > ts_ns {
+                self.entered.insert((end_ns, entered));
+                return;
+            }
+            self.tasks.entry(entered).or_default().entered_ns = None;
             let is_behind = first_ns.is_some_and(|begin_ns| begin_ns < end_ns);
             self.counts.entered += u64::from(is_behind);
             self.counts.left += u64::from(is_behind && entered == task);
@@ -101,22 +108,23 @@ impl Group {
         let of_task = self.tasks.entry(task).or_default();
         let Some(begin_ns) = of_task.begin_ns.take() else { return };
         of_task.has_woken = false;
-        self.open -= 1;
+        self.open.remove(&(begin_ns, task));
         let waker = waker.filter(|waker| *waker != task);
         self.ended.push_back(Ended { task, begin_ns, end_ns: ts_ns, waker });
         if let Some(waker) = waker {
-            self.wake(waker);
-            if self.open > 0 {
-                self.entered.push((task, ts_ns));
+            if !self.open.is_empty() {
+                of_task.entered_ns = Some(ts_ns);
+                self.entered.insert((ts_ns, task));
             }
+            self.wake(waker);
         }
     }
 
     /// Ends all waits: what follows is not known.
     pub(crate) fn lose(&mut self, ts_ns: i64) {
         self.advance(ts_ns);
-        self.tasks.values_mut().for_each(|task| task.begin_ns = None);
-        self.open = 0;
+        self.tasks.values_mut().for_each(|task| (task.begin_ns, task.entered_ns) = (None, None));
+        self.open.clear();
         self.entered.clear();
         while let Some(ended) = self.ended.pop_front() {
             self.count(ended);
@@ -144,10 +152,11 @@ impl Group {
     }
 
     fn advance(&mut self, ts_ns: i64) {
-        if self.open_ns.len() <= self.open {
-            self.open_ns.resize(self.open + 1, 0);
+        let open = self.open.len();
+        if self.open_ns.len() <= open {
+            self.open_ns.resize(open + 1, 0);
         }
-        self.open_ns[self.open] += ts_ns.saturating_sub(self.now_ns).max(0);
+        self.open_ns[open] += ts_ns.saturating_sub(self.now_ns).max(0);
         self.now_ns = self.now_ns.max(ts_ns);
         while let Some(ended) = self.ended.front().copied()
             && self.now_ns.saturating_sub(ended.end_ns) > VAIN_NS
