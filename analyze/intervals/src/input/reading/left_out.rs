@@ -23,6 +23,8 @@ pub struct LeftOut {
     known: FxHashSet<(LockId, TaskId)>,
     /// The time of the last loss, across which no wait is known.
     lost_ns: Option<i64>,
+    /// The time of the first row.
+    from_ns: Option<i64>,
 }
 
 /// A row that begins or ends such a wait, or all of them.
@@ -50,6 +52,7 @@ impl LeftOut {
     /// Adds the next row, which matters only if it is a wait that is left out, its end, or a loss.
     pub fn add(&mut self, row: &impl EventRow, selection: &Selection) {
         let ts_ns = row.ts_ns();
+        self.from_ns.get_or_insert(ts_ns);
         if row.kind() == EventKind::Lost {
             return self.add_row(IdleRow::Lost { ts_ns });
         }
@@ -99,8 +102,12 @@ impl LeftOut {
                     return self.count((of.0, purpose), ts_ns.saturating_sub(start_ns).max(0));
                 }
                 let (Some(ns), Some(purpose)) = (wait_ns.map(|ns| ns.max(0)), purpose) else { return };
-                let is_known = self.lost_ns.is_none_or(|lost_ns| ts_ns.saturating_sub(ns) > lost_ns);
-                if is_known && (ns > 0 || !acquired) {
+                let begin_ns = ts_ns.saturating_sub(ns);
+                if self.lost_ns.is_none() && self.from_ns.is_none_or(|from_ns| begin_ns < from_ns) {
+                    // Rows may be lost in the part before.
+                    return self.first.push(row);
+                }
+                if self.lost_ns.is_none_or(|lost_ns| begin_ns > lost_ns) && (ns > 0 || !acquired) {
                     self.count((of.0, purpose), ns);
                 }
             }
@@ -122,6 +129,7 @@ impl LeftOut {
         self.open.extend(later.open);
         self.known.extend(later.known);
         self.lost_ns = later.lost_ns.or(self.lost_ns);
+        self.from_ns = self.from_ns.or(later.from_ns);
     }
 
     /// Ends the waits that are open.
@@ -160,6 +168,28 @@ mod tests {
         input::Input,
         testing::{cases, trace_of},
     };
+
+    #[test]
+    fn a_wait_from_before_a_loss_is_not_known_if_the_loss_is_in_the_part_before() {
+        let of = (LockId(0), TaskId(1));
+        let end = |ts_ns, wait_ns| {
+            let purpose = Some(Purpose::CondVar);
+            IdleRow::End { of, ts_ns, wait_ns: Some(wait_ns), purpose, acquired: true }
+        };
+        let rows = [IdleRow::Lost { ts_ns: 100 }, end(120, 10), end(140, 50)];
+        let part = |rows: &[IdleRow], from_ns| {
+            let mut part = LeftOut { from_ns: Some(from_ns), ..LeftOut::default() };
+            rows.iter().for_each(|row| part.add_row(*row));
+            part
+        };
+        let mut whole = part(&rows, 100);
+        let mut cut = part(&rows[..1], 100);
+        cut.merge(part(&rows[1..], 120));
+        whole.finish(200);
+        cut.finish(200);
+        assert_eq!(whole.sums(), cut.sums());
+        assert_eq!(cut.sums()[&(of.0, Purpose::CondVar)], (1, 10));
+    }
 
     proptest! {
         #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(cases(2000)) })]
