@@ -27,7 +27,7 @@ pub(super) struct TestFile {
     pub(super) name: String,
     /// Name of the test program.
     pub(super) target: String,
-    /// What the paths of its tests begin with: its module and `::`, or nothing.
+    /// The beginning of the paths of its tests: the module and `::`, or nothing if the file is a test program.
     module: String,
     /// What its small tests need.
     pub(super) needs: Vec<String>,
@@ -70,12 +70,12 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
         let Some(needs) = needs(&text, NEEDS) else { continue };
         let path = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
         let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let (target, module) = if file.starts_with(live()) {
-            ("live".to_owned(), format!("{stem}::"))
+        let (name, target, module) = if file.starts_with(live()) {
+            (format!("live {stem}"), "live".to_owned(), format!("{stem}::"))
         } else {
-            (stem.clone(), String::new())
+            (stem.clone(), stem, String::new())
         };
-        let name = if module.is_empty() { stem } else { format!("live {stem}") }.replace('_', " ");
+        let name = name.replace('_', " ");
         let full_needs = [needs.clone(), self::needs(&text, FULL_NEEDS).unwrap_or_default()].concat();
         let mut test_file = TestFile { path, name, target, module, needs, full_needs, ..TestFile::default() };
         for source in sources(&file)? {

@@ -117,7 +117,7 @@ impl Part {
             let (file, selected) = (file.clone(), tests.clone());
             let run = move |context: &Context| live(context, &file, &selected);
             let part = Self::new(&name, size, run).uses_build();
-            // What an ordinary user records disturbs no other recording, and none disturbs it.
+            // A test that needs no root records only the command that it starts.
             let is_beside = size == Size::Small && !needs.iter().any(|need| need == "root");
             let lane = if is_beside { Lane::Side } else { Lane::Main };
             Self { lane, needs: needs.clone(), tests: tests.clone(), ..part }

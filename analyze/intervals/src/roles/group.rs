@@ -85,11 +85,10 @@ impl Group {
     pub(crate) fn call(&mut self, task: TaskId, ts_ns: i64) {
         self.wake(task);
         let first_ns = self.open.first().map(|(begin_ns, _)| *begin_ns);
-        while let Some((end_ns, entered)) = self.entered.pop_first() {
-            if end_ns > ts_ns {
-                self.entered.insert((end_ns, entered));
-                return;
-            }
+        while let Some((end_ns, entered)) = self.entered.first().copied()
+            && end_ns <= ts_ns
+        {
+            self.entered.pop_first();
             self.tasks.entry(entered).or_default().entered_ns = None;
             let is_behind = first_ns.is_some_and(|begin_ns| begin_ns < end_ns);
             self.counts.entered += u64::from(is_behind);

@@ -12,7 +12,7 @@ pub const MILLION: i64 = 1_000_000;
 pub struct LockChange {
     /// Scales the work of holds: the site, or all of them, and the factor in millionths. The last one that applies counts.
     pub scaled: Vec<(Option<u32>, i64)>,
-    /// What its holders do with their sleep.
+    /// The rule for sleep of a task that holds the lock.
     pub sleep: HeldSleep,
     /// Leaves out time without a processor inside of holds.
     pub no_preempt: bool,
@@ -26,7 +26,7 @@ pub struct LockChange {
     pub removed: bool,
 }
 
-/// What tasks that hold a lock do with the sleep that they have in the recording.
+/// A rule for recorded sleep of a task that holds a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeldSleep {
     /// They sleep, and keep the lock.

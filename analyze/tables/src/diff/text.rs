@@ -80,7 +80,7 @@ impl Diff {
         }
         self.trusts().into_iter().try_for_each(|(which, trust)| {
             let before = format!("{which}: ");
-            out.write_all(before.as_bytes())?;
+            write!(out, "{before}")?;
             let width = style.width.map(|width| width.saturating_sub(before.len()));
             trust.write_about(About::Diff, TextStyle { width, ..style }, out)
         })

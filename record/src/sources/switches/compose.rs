@@ -35,7 +35,7 @@ struct Left {
     read: Option<Reading>,
 }
 
-/// What `/proc` said of a thread that slept.
+/// A sleeping thread, as `/proc` described it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Reading {
     /// The time of the reading, CLOCK_MONOTONIC in ns.

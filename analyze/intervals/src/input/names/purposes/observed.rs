@@ -302,7 +302,7 @@ impl Semaphore {
             self.first.get_or_insert((task, taken_ns, ts_ns));
         } else {
             self.foreign += 1;
-            // Whose permit it is, is not known: the oldest one counts as given back.
+            // klock does not know who took this permit: the oldest taker counts as the one.
             if !self.takers.is_empty() {
                 self.takers.remove(0);
             }
