@@ -9,7 +9,7 @@ export async function open(program, file, { width = 1400, height = 1000, dark = 
   const profile = mkdtempSync(join(tmpdir(), "klock-page-"));
   const flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--remote-debugging-pipe", `--user-data-dir=${profile}`, `--window-size=${width},${height}`, "about:blank"];
-  const child = spawn(program, flags, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
+  const child = spawn(program, flags, { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"], detached: true });
   const waiting = new Map();
   const errors = [];
   const requests = [];
@@ -85,7 +85,20 @@ export async function open(program, file, { width = 1400, height = 1000, dark = 
       await send("Browser.close").catch(() => {});
       child.kill();
       await ended;
-      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+      // The browser's helpers are in its process group. They may outlive it, and write into the profile until they end.
+      try {
+        process.kill(-child.pid, "SIGKILL");
+      } catch (error) {
+        if (error.code !== "ESRCH") throw error;
+      }
+      for (;;) {
+        try {
+          return rmSync(profile, { recursive: true, force: true });
+        } catch (error) {
+          if (error.code !== "ENOTEMPTY") throw error;
+          await new Promise((next) => setTimeout(next, 100));
+        }
+      }
     },
   };
 }
