@@ -16,7 +16,7 @@ struct State {
     ended: Option<Instant>,
     is_urgent: bool,
     /// Signals for the command.
-    signals: Vec<i32>,
+    signals: Vec<(i32, Instant)>,
 }
 
 /// The reason for a stop by Ctrl-C.
@@ -44,10 +44,11 @@ impl Stop {
 
     /// Lets the recorded command have a signal that klock has got, unless it went to the whole process group, and so to the command, too.
     pub fn pass_on(&self, signal: i32) {
-        self.lock().signals.push(signal);
+        self.lock().signals.push((signal, Instant::now()));
     }
 
-    pub(crate) fn take_signals(&self) -> Vec<i32> {
+    /// Returns the signals since the last call, and when klock got them.
+    pub(crate) fn take_signals(&self) -> Vec<(i32, Instant)> {
         std::mem::take(&mut self.lock().signals)
     }
 

@@ -18,8 +18,8 @@ impl Session<'_> {
         if command.exit().is_some() {
             return Some(requested.unwrap_or_else(|| COMMAND_ENDED.to_owned()));
         }
-        for signal in self.stop.take_signals() {
-            command.pass_on(signal);
+        for (signal, got) in self.stop.take_signals() {
+            command.pass_on(signal, got.elapsed());
         }
         requested.filter(|_| self.stop.is_urgent())
     }

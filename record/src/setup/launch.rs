@@ -158,9 +158,9 @@ impl Launched {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sends it a signal that klock has got, unless the command has got it, too, as a member of klock's process group.
-    pub(crate) fn pass_on(&mut self, signal: i32) {
-        if !self.witness.has_got(signal) {
+    /// Sends it a signal that klock got this long ago, unless the command has got it, too, as a member of klock's process group.
+    pub(crate) fn pass_on(&mut self, signal: i32, age: Duration) {
+        if !self.witness.has_got(signal, age) {
             self.signal(signal);
         }
     }

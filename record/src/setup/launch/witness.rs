@@ -5,13 +5,18 @@
 use std::{
     io::{self, Read as _, Write as _},
     os::fd::{AsRawFd as _, RawFd},
+    time::Duration,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::retry_on_intr,
+};
 
 /// Time after which the process counts as stopped.
 const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Time after which the process forgets a signal for which klock has not asked: klock gets signals that arrive at once as one.
+/// The process has got a signal of klock's if it got one at most this long before klock did. Older ones are of no use: klock gets signals
+/// that arrive at once as one, and asks once.
 const MEMORY_NS: i64 = 5_000_000_000;
 
 /// The process, which ends when this is dropped.
@@ -47,8 +52,8 @@ impl Witness {
         }
     }
 
-    /// Returns whether the process has got a signal that klock has got.
-    pub(super) fn has_got(&mut self, signal: i32) -> bool {
+    /// Returns whether the process has got a signal that klock got this long ago.
+    pub(super) fn has_got(&mut self, signal: i32, age: Duration) -> bool {
         // The kernel sends a signal to one member of a group after the other and holds its lock of all tasks meanwhile. setpgid() takes
         // that lock for writing (kernel/sys.c, Linux 5.8 to 6.18), so the last member has the signal when setpgid() returns. It changes
         // nothing: klock is in this group.
@@ -56,11 +61,15 @@ impl Witness {
         unsafe { libc::setpgid(0, libc::getpgrp()) };
         self.asked = self.asked.wrapping_add(1);
         let mut answer = [0; 2];
-        if self.questions.write_all(&[self.asked, signal as u8]).is_err() {
+        let mut question = [self.asked, signal as u8, 0, 0, 0, 0, 0, 0, 0, 0];
+        question[2..].copy_from_slice(&(age.as_nanos() as i64).to_ne_bytes());
+        if self.questions.write_all(&question).is_err() {
             return false;
         }
         loop {
-            let is_there = poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&LIMIT)) == Ok(1);
+            // The next signal to klock interrupts this call.
+            let poll = || poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&LIMIT));
+            let is_there = retry_on_intr(poll) == Ok(1);
             if !is_there || self.answers.read_exact(&mut answer).is_err() {
                 return false;
             }
@@ -115,17 +124,19 @@ unsafe fn run(questions: RawFd, answers: RawFd, all: &libc::sigset_t) -> ! {
             if polled[0].revents == 0 {
                 continue;
             }
-            // The number of the question, and the signal; in the answer, whether it was got.
-            let mut question = [0_u8; 2];
-            if libc::read(0, question.as_mut_ptr().cast(), 2) != 2 {
+            // The number of the question, the signal, and its age.
+            let mut question = [0_u8; 10];
+            if libc::read(0, question.as_mut_ptr().cast(), 10) != 10 {
                 libc::_exit(0);
             }
-            if let Some(times) = got.get_mut(usize::from(question[1])) {
-                question[1] = u8::from(times[0] > now_ns - MEMORY_NS);
+            let [number, signal, age_ns @ ..] = question;
+            let mut answer = [number, 0];
+            if let Some(times) = got.get_mut(usize::from(signal)) {
+                answer[1] = u8::from(times[0] > now_ns - i64::from_ne_bytes(age_ns) - MEMORY_NS);
                 times.rotate_left(1);
                 times[7] = i64::MIN;
             }
-            libc::write(1, question.as_ptr().cast(), 2);
+            libc::write(1, answer.as_ptr().cast(), 2);
         }
     }
 }
@@ -141,15 +152,27 @@ mod tests {
         let mut witness = Witness::start().unwrap();
         // SAFETY: no memory is involved; the process is a child.
         unsafe { libc::kill(witness.pid, libc::SIGUSR1) };
-        assert!(witness.has_got(libc::SIGUSR1));
-        assert!(!witness.has_got(libc::SIGUSR1));
-        assert!(!witness.has_got(libc::SIGTERM));
+        assert!(witness.has_got(libc::SIGUSR1, Duration::ZERO));
+        assert!(!witness.has_got(libc::SIGUSR1, Duration::ZERO));
+        assert!(!witness.has_got(libc::SIGTERM, Duration::ZERO));
         // Also when the number of the questions has come round.
         for _ in 0..300 {
             // SAFETY: as above.
             unsafe { libc::kill(witness.pid, libc::SIGUSR2) };
-            assert!(witness.has_got(libc::SIGUSR2));
+            assert!(witness.has_got(libc::SIGUSR2, Duration::ZERO));
         }
+    }
+
+    #[test]
+    fn a_late_question_is_about_the_time_at_which_klock_got_the_signal() {
+        let mut witness = Witness::start().unwrap();
+        for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+            // SAFETY: no memory is involved; the process is a child.
+            unsafe { libc::kill(witness.pid, signal) };
+        }
+        std::thread::sleep(Duration::from_nanos(MEMORY_NS as u64 + 1));
+        assert!(witness.has_got(libc::SIGUSR1, Duration::from_secs(3600)));
+        assert!(!witness.has_got(libc::SIGUSR2, Duration::ZERO));
     }
 
     #[test]
