@@ -42,7 +42,7 @@ pub(crate) use self::record::Demo;
 #[cfg(all(feature = "record", feature = "analyze"))]
 pub(crate) use self::record::Metrics;
 #[cfg(feature = "record")]
-pub(crate) use self::record::{Action, Check, Control, LockSource, Probe, Record, Sched, Threads};
+pub(crate) use self::record::{Check, Control, LockSource, Probe, Record, Sched, Threads};
 #[cfg(feature = "analyze")]
 pub(crate) use self::{
     analyze::{Analyze, Blame, Critical, Diff, Hist, Intervals, OffCpu, Order, Report, Timeline, Why},

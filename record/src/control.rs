@@ -1,44 +1,24 @@
-//! Control of a running recording from another process: an abstract socket named after the recorder's process. The recorder answers its own
-//! user and root; who asks checks that the process with this id answers.
+//! Control of a running recording: lines that other processes send to an abstract socket named after the recorder's process, or write into
+//! a named pipe. The socket serves the recorder's own user and root; who asks there checks that the process with this id answers. The pipe
+//! belongs to that user.
 
 use std::{
+    fs::File,
     io::{self, Read as _, Write as _},
     net::Shutdown,
     os::{
-        fd::AsFd as _,
+        fd::{AsFd as _, OwnedFd},
         linux::net::SocketAddrExt as _,
         unix::net::{SocketAddr, UnixListener, UnixStream},
     },
-    sync::mpsc::{Receiver, Sender, channel},
-    thread,
+    path::PathBuf,
     time::Duration,
 };
 
-use rustix::{net, process::geteuid};
+use rustix::process::geteuid;
+use trace_format::output::{OutputError, OutputOptions, open_fifo};
 
 use crate::preload::server::credentials;
-
-/// What a recording is asked to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Record nothing for a while.
-    Pause,
-    /// Record again.
-    Resume,
-    /// Begin tables here.
-    Reset,
-    /// Report what was recorded so far.
-    Stats,
-}
-
-impl Action {
-    const ALL: [(Self, &str); 4] =
-        [(Self::Pause, "pause"), (Self::Resume, "resume"), (Self::Reset, "reset"), (Self::Stats, "stats")];
-
-    fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(action, _)| *action == self).map_or("", |(_, word)| word)
-    }
-}
 
 /// Why a recording cannot be controlled.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +38,7 @@ pub enum ControlError {
 }
 
 /// Asks the recorder with this process id, and returns its answer, a line.
-pub(crate) fn ask(pid: u32, action: Action) -> Result<String, ControlError> {
+pub(crate) fn ask(pid: u32, request: &str) -> Result<String, ControlError> {
     let missing = |source| ControlError::NoRecorder { pid, source };
     let mut stream = name_of(pid).and_then(|name| UnixStream::connect_addr(&name)).map_err(missing)?;
     let other = credentials(stream.as_fd()).map_err(missing)?.pid;
@@ -68,88 +48,121 @@ pub(crate) fn ask(pid: u32, action: Action) -> Result<String, ControlError> {
     let mut answer = String::new();
     let mut exchange = || {
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.write_all(action.word().as_bytes())?;
+        stream.write_all(format!("{request}\n").as_bytes())?;
         stream.shutdown(Shutdown::Write)?;
         (&stream).take(MAX_ANSWER).read_to_string(&mut answer)
     };
     match exchange() {
-        Ok(bytes) if bytes > 0 => Ok(answer),
+        Ok(bytes) if bytes > 0 => Ok(answer.trim_end().to_owned()),
         _ => Err(ControlError::NoAnswer { pid }),
     }
 }
 
 /// The time for an answer: to resume, everything from before the pause must be composed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum bytes of an answer and of a request.
 const MAX_ANSWER: u64 = 1024;
-const MAX_REQUEST: u64 = 16;
+const MAX_REQUEST: usize = 16;
+/// Maximum number of connections at a time, and of those that are looked at in a round.
+const MAX_CONNECTIONS: usize = 16;
+const MAX_ACCEPTED: usize = 128;
 
 fn name_of(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("klock-control-{pid}"))
 }
 
-/// The side of the recorder.
+/// The side of the recorder, which never waits.
 #[derive(Debug)]
 pub(crate) struct Control {
-    requests: Receiver<(Action, Answer)>,
-    listener: UnixListener,
+    /// `None` if there is no room for the socket.
+    listener: Option<UnixListener>,
+    clients: Vec<Client>,
 }
 
-/// The connection on which the answer goes.
+/// A process that has connected, or whoever writes into the pipe.
 #[derive(Debug)]
-pub(crate) struct Answer(UnixStream);
+struct Client {
+    requests: File,
+    answers: Option<File>,
+    /// What follows the last line.
+    bytes: Vec<u8>,
+    is_open: bool,
+}
+
+/// Where the answer goes.
+#[derive(Debug)]
+pub(crate) struct Answer(Option<File>);
 
 impl Answer {
     /// Sends the answer, unless nobody waits for it any more.
-    pub(crate) fn send(mut self, line: &str) {
-        let _ = self.0.write_all(line.as_bytes());
+    pub(crate) fn send(self, line: &str) {
+        let _ = self.0.map(|mut to| to.write_all(format!("{line}\n").as_bytes()));
     }
 }
 
 impl Control {
-    /// Listens on a thread of its own.
-    pub(crate) fn listen() -> io::Result<Self> {
-        let listener = UnixListener::bind_addr(&name_of(std::process::id())?)?;
-        let (sender, requests) = channel();
-        let own = listener.try_clone()?;
-        thread::Builder::new().name("klock-control".to_owned()).spawn(move || answer(&own, &sender))?;
-        Ok(Self { requests, listener })
-    }
-
-    /// Returns the next request.
-    pub(crate) fn next(&self) -> Option<(Action, Answer)> {
-        self.requests.try_recv().ok()
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        // Ends the thread.
-        let _ = net::shutdown(&self.listener, net::Shutdown::Both);
-    }
-}
-
-/// Reads requests until the socket is shut down.
-fn answer(listener: &UnixListener, requests: &Sender<(Action, Answer)>) {
-    while let Ok((mut stream, _)) = listener.accept() {
-        let Ok(action) = request(&mut stream) else { continue };
-        if requests.send((action, Answer(stream))).is_err() {
-            return;
+    /// Listens, and opens the pipes for requests and answers.
+    pub(crate) fn start(
+        pipes: Option<&(PathBuf, Option<PathBuf>)>,
+        options: &OutputOptions,
+    ) -> Result<Self, OutputError> {
+        let listen = |name| {
+            let listener = UnixListener::bind_addr(&name)?;
+            listener.set_nonblocking(true).map(|()| listener)
+        };
+        let open = |path| open_fifo(path, options);
+        let mut clients = Vec::new();
+        if let Some((requests, answers)) = pipes {
+            clients.push(Client::new(open(requests)?, answers.as_deref().map(open).transpose()?));
         }
+        Ok(Self { listener: name_of(std::process::id()).and_then(listen).ok(), clients })
+    }
+
+    /// Returns the requests that have arrived, at most one of each client: a stream of them must not keep klock from recording.
+    pub(crate) fn requests(&mut self) -> Vec<(String, Answer)> {
+        for _ in 0..MAX_ACCEPTED {
+            let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { break };
+            if self.clients.len() < MAX_CONNECTIONS {
+                self.clients.extend(Client::connected(stream).ok());
+            }
+        }
+        let requests = self.clients.iter_mut().filter_map(Client::request).collect();
+        self.clients.retain(|client| client.is_open);
+        requests
     }
 }
 
-/// Reads a request of klock's own user or of root.
-fn request(stream: &mut UnixStream) -> io::Result<Action> {
-    let uid = credentials(stream.as_fd())?.uid;
-    if uid != 0 && uid != geteuid().as_raw() {
-        return Err(io::ErrorKind::PermissionDenied.into());
+impl Client {
+    fn new(requests: File, answers: Option<File>) -> Self {
+        Self { requests, answers, bytes: Vec::new(), is_open: true }
     }
-    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
-    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
-    let mut word = String::new();
-    stream.take(MAX_REQUEST).read_to_string(&mut word)?;
-    let known = Action::ALL.into_iter().find(|(_, known)| *known == word);
-    known.map(|(action, _)| action).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+
+    /// Accepts a connection of klock's own user or of root.
+    fn connected(stream: UnixStream) -> io::Result<Self> {
+        let uid = credentials(stream.as_fd())?.uid;
+        if uid != 0 && uid != geteuid().as_raw() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        stream.set_nonblocking(true)?;
+        let stream = File::from(OwnedFd::from(stream));
+        Ok(Self::new(stream.try_clone()?, Some(stream)))
+    }
+
+    /// Returns the next line, if it has arrived.
+    fn request(&mut self) -> Option<(String, Answer)> {
+        if !self.bytes.contains(&b'\n') {
+            self.bytes.truncate(MAX_REQUEST);
+            let mut read = [0; 256];
+            match self.requests.read(&mut read) {
+                Ok(0) => self.is_open = false,
+                Ok(length) => self.bytes.extend(&read[..length]),
+                Err(error) => self.is_open = error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        let end = self.bytes.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.bytes.drain(..=end).collect();
+        let word = String::from_utf8_lossy(&line).trim().to_owned();
+        let answer = Answer(self.answers.as_ref().and_then(|answers| answers.try_clone().ok()));
+        Some((word, answer))
+    }
 }

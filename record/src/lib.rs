@@ -37,7 +37,6 @@ mod stop;
 mod system;
 mod write;
 
-pub use control::Action;
 pub use error::{ErrorClass, RecordError};
 pub use names::files::run_helper;
 pub use options::{
@@ -79,9 +78,9 @@ use session::Session;
 use setup::{Setup, target::ResolvedTarget};
 use write::sink::Sink;
 
-/// Asks the recorder with this process id, and returns its answer, a line.
-pub fn control(pid: u32, action: Action) -> Result<String, RecordError> {
-    Ok(control::ask(pid, action)?)
+/// Sends the recorder with this process id a word, as [`Options::control`] has them, and returns its answer, a line.
+pub fn control(pid: u32, request: &str) -> Result<String, RecordError> {
+    Ok(control::ask(pid, request)?)
 }
 
 /// Records until the target ends, the duration is over or `stop` is requested, and writes the trace.

@@ -27,6 +27,8 @@ pub struct Options {
     /// Restrictions on the recorded events.
     pub filters: Filters,
     pub duration: Option<Duration>,
+    /// Named pipes: one that has pause, resume, reset, stats or stop in each line, and one that takes the answers.
+    pub control: Option<(PathBuf, Option<PathBuf>)>,
     /// Size in bytes of each CPU's ring of events, and of each self-recording thread's ring; `None` for their defaults.
     pub ring_bytes: Option<usize>,
     /// Maximum number of frames per stack; `None` for the default.
@@ -52,6 +54,7 @@ impl Default for Options {
             lossless: false,
             filters: Filters::default(),
             duration: None,
+            control: None,
             ring_bytes: None,
             max_stack: None,
             unwind: Unwind::default(),

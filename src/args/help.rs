@@ -10,7 +10,8 @@ use crate::terminal::wrapped;
 /// The greatest width of help.
 const MOST: usize = 100;
 /// The headings of options that only `--help` shows.
-const DETAILS: [&str; 9] = [
+const DETAILS: [&str; 10] = [
+    "Control",
     "Filters",
     "Kernel locks",
     "Metrics",

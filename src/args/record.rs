@@ -120,6 +120,10 @@ pub(crate) struct Record {
     /// Stop after this time: 500ms, 10s, 2m; a number without a unit is seconds.
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub(crate) duration: Option<Duration>,
+    /// Pause, resume, reset or stop the recording, or ask for its stats, by these words as lines in a named pipe of yours. Answers go to
+    /// another one.
+    #[arg(long, value_name = "fifo:PIPE[,ANSWERS]", value_parser = control, help_heading = "Control")]
+    pub(crate) control: Option<(PathBuf, Option<PathBuf>)>,
     /// Record these locks. By default, record waits for kernel locks and futexes; of processes and COMMAND also waits for locks
     /// of Rust and Go, and of COMMAND pthread calls. In a process that runs, each pthread call costs microseconds.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -232,7 +236,7 @@ pub(crate) struct Control {
 }
 
 /// What `klock control` does.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Action {
     /// Record nothing until resume.
     Pause,
@@ -242,6 +246,8 @@ pub(crate) enum Action {
     Reset,
     /// Print the state, the events and the losses so far.
     Stats,
+    /// End the recording. Its command goes on.
+    Stop,
 }
 
 #[cfg(feature = "analyze")]
@@ -258,6 +264,18 @@ pub(crate) struct Demo {
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);
     mode.ok_or_else(|| format!("invalid permissions '{text}': use an octal number such as 600 or 644"))
+}
+
+/// Parses named pipes: `fifo:requests` or `fifo:requests,answers`.
+fn control(text: &str) -> Result<(PathBuf, Option<PathBuf>), String> {
+    let pipes: Vec<&str> = text.strip_prefix("fifo:").unwrap_or_default().split(',').collect();
+    match pipes[..] {
+        [requests] if !requests.is_empty() => Ok((requests.into(), None)),
+        [requests, answers] if !requests.is_empty() && !answers.is_empty() => {
+            Ok((requests.into(), Some(answers.into())))
+        }
+        _ => Err(format!("invalid control '{text}': use fifo:PIPE or fifo:PIPE,ANSWERS")),
+    }
 }
 
 /// Parses a kind of kernel lock.
@@ -311,6 +329,15 @@ mod tests {
         assert_eq!(unwind("dwarf,4096"), Ok(Unwind::Dwarf(4096)));
         for invalid in ["", "fp,", "fp,8", "dwarf,", "dwarf,1", "dwarf,1001", "dwarf,99999999", "lbr"] {
             assert!(unwind(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn a_control_names_a_pipe_and_perhaps_another_one_for_answers() {
+        assert_eq!(control("fifo:ctl"), Ok(("ctl".into(), None)));
+        assert_eq!(control("fifo:ctl,ack"), Ok(("ctl".into(), Some("ack".into()))));
+        for invalid in ["", "ctl", "fifo:", "fifo:,ack", "fifo:ctl,", "fifo:a,b,c", "fd:3"] {
+            assert!(control(invalid).is_err(), "{invalid}");
         }
     }
 

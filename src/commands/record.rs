@@ -162,6 +162,7 @@ fn options(args: &args::Record) -> Options {
         lossless: args.lossless,
         filters: filters(args),
         duration: args.duration,
+        control: args.control.clone(),
         ring_bytes: args.ring,
         max_stack: args.max_stack,
         unwind: args.unwind.unwrap_or_default(),

@@ -26,6 +26,7 @@ pub use directory::check_directory;
 pub use error::OutputError;
 pub(crate) use error::{is_descriptor_limit, is_disk_failure};
 pub use file::OutputFile;
+pub use location::open_fifo;
 pub use temporaries::remove_temporaries;
 
 /// Rules for opening outputs.

@@ -11,6 +11,9 @@ impl Session<'_> {
         if self.options.duration.is_some_and(|duration| self.progress.elapsed() >= duration) {
             return Some("duration".to_owned());
         }
+        if self.pausing.is_stopped {
+            return Some("stopped".to_owned());
+        }
         let requested = self.stop.requested();
         let Some(command) = &mut self.command else {
             return requested.or_else(|| self.target.has_ended().then(|| PROCESS_ENDED.to_owned()));

@@ -1,12 +1,17 @@
 //! The pauses of a recording. The trace lists when each began and ended.
 
-use crate::control::{Answer, Control};
+use trace_format::FormatError;
+
+use crate::{
+    control::{Answer, Control},
+    error::RecordError,
+    options::Options,
+};
 
 /// The pauses of a recording, and the requests to it.
 #[derive(Debug)]
 pub(super) struct Pausing {
-    /// `None` if there is no room for the socket.
-    pub(super) control: Option<Control>,
+    pub(super) control: Control,
     /// The start of the present pause.
     pub(super) since_ns: Option<i64>,
     /// A request to resume waits until everything from before the pause is composed.
@@ -14,12 +19,14 @@ pub(super) struct Pausing {
     /// Earlier pauses.
     pub(super) times: Vec<(i64, i64)>,
     pub(super) is_reset: bool,
+    pub(super) is_stopped: bool,
 }
 
 impl Pausing {
-    pub(super) fn new() -> Self {
-        let control = Control::listen().ok();
-        Self { control, since_ns: None, resume: None, times: Vec::new(), is_reset: false }
+    pub(super) fn new(options: &Options) -> Result<Self, RecordError> {
+        let control = Control::start(options.control.as_ref(), &options.files).map_err(FormatError::from)?;
+        let (since_ns, resume, times) = (None, None, Vec::new());
+        Ok(Self { control, since_ns, resume, times, is_reset: false, is_stopped: false })
     }
 
     /// Returns all pauses; the present one lasts until `now_ns`.

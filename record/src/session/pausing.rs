@@ -7,7 +7,6 @@ use trace_format::run_info::Loss;
 
 use super::{Pipeline, Session};
 use crate::{
-    control::{Action, Control},
     error::RecordError,
     system::clocks::{clocks_now, monotonic_ns},
     write::sink::Sink,
@@ -22,28 +21,36 @@ const MAX_PAUSING: Duration = Duration::from_millis(100);
 impl Session<'_> {
     /// Does what other processes ask for.
     pub(super) fn answer_requests(&mut self, sink: &Sink) -> Result<(), RecordError> {
-        while let Some((action, answer)) = self.pausing.control.as_ref().and_then(Control::next) {
-            match action {
-                Action::Pause if self.pausing.since_ns.is_some() => answer.send("is paused already"),
-                Action::Pause => {
+        for (request, answer) in self.pausing.control.requests() {
+            let is_paused = self.pausing.since_ns.is_some();
+            // perf has a word of its own for two of them.
+            match request.as_str() {
+                "pause" | "disable" if is_paused => answer.send("is paused already"),
+                "pause" | "disable" => {
                     self.set_paused(true)?;
                     self.pausing.since_ns = Some(monotonic_ns());
                     answer.send("paused");
                 }
-                Action::Resume if self.pausing.since_ns.is_none() => answer.send("is recording already"),
-                Action::Resume => {
+                "resume" | "enable" if !is_paused => answer.send("is recording already"),
+                "resume" | "enable" => {
                     // What was composed later would be open across the pause.
                     self.deferral.end();
                     self.pausing.resume = Some(answer);
                 }
-                Action::Reset => {
+                "reset" => {
                     self.clocks_start = clocks_now();
                     (self.pausing.is_reset, self.pausing.times) = (true, Vec::new());
                     let now_ns = self.clocks_start.monotonic_ns;
                     self.pausing.since_ns = self.pausing.since_ns.map(|_| now_ns);
                     answer.send("reset: tables begin here");
                 }
-                Action::Stats => answer.send(&self.stats(sink)),
+                "stats" => answer.send(&self.stats(sink)),
+                "stop" => {
+                    self.pausing.is_stopped = true;
+                    answer.send("stopped");
+                }
+                _ => answer
+                    .send(&format!("invalid request '{request}': use pause, resume, reset, stats or stop")),
             }
         }
         self.resume()

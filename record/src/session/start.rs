@@ -54,6 +54,7 @@ impl<'a> Session<'a> {
     ) -> Result<Self, RecordError> {
         let Setup { plan, preload, switches, probed, mut files, filters, mut warnings, has_unseen_locks } =
             setup;
+        let pausing = Pausing::new(options)?;
         files.stop = stop.clone();
         raise_descriptor_limit();
         let failed = |what| move |source| RecordError::System { what, source };
@@ -134,7 +135,7 @@ impl<'a> Session<'a> {
             backlog: Backlog::default(),
             sleeper_calls: SleeperCalls::default(),
             real_time,
-            pausing: Pausing::new(),
+            pausing,
         })
     }
 }

@@ -24,6 +24,9 @@ pub enum OutputError {
     /// The path is not a regular file.
     #[error("cannot read {}: it is not a regular file; give the path of a trace", path.display())]
     NotRegular { path: PathBuf },
+    /// The path is not a named pipe, or one of another user.
+    #[error("cannot be controlled by {}: it is not a named pipe of yours; make it with `mkfifo`", path.display())]
+    NotFifo { path: PathBuf },
     /// The path is a disk.
     #[error("cannot write {}: it is a block device; give another path, or -f to write into it", path.display())]
     BlockDevice { path: PathBuf },

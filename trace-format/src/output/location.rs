@@ -16,6 +16,7 @@ use rustix::{
         renameat_with, statat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 use super::{Location, OutputError, OutputOptions, directory, is_descriptor, own_stream};
@@ -47,6 +48,22 @@ pub(super) fn open_descriptor(path: &Path) -> Option<Result<File, OutputError>> 
             _ => Ok(File::from(file)),
         }
     })
+}
+
+/// Opens a named pipe of klock's user, or of one whom root trusts, for reading and writing: neither this nor a read waits for anybody.
+pub fn open_fifo(path: &Path, options: &OutputOptions) -> Result<File, OutputError> {
+    let location = Location::open(path, options)?;
+    let is_own = |uid| uid == geteuid().as_raw() || options.trusts_user(uid);
+    let check = |stat: Option<Stat>| {
+        stat.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && is_own(stat.st_uid))
+            .map(drop)
+            .ok_or_else(|| OutputError::NotFifo { path: path.to_owned() })
+    };
+    // To open something else may have effects.
+    check(location.stat()?)?;
+    let file = location.open_file(OFlags::RDWR | OFlags::NONBLOCK)?;
+    check(fstat(&file).ok())?;
+    Ok(file)
 }
 
 impl Location {
