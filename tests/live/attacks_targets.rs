@@ -1,6 +1,7 @@
 //! Records an honest program beside a hostile one of another user, whose files are traps for whoever opens or parses them.
 //! klock must end normally and soon, with bounded memory; the honest program's counts are exact and have names.
 //!
+//! records the whole machine
 //! needs: root, gcc, objcopy
 //! full needs: python3, strace
 

@@ -1,6 +1,7 @@
 //! Compares exports with other witnesses of the same load: a program that counts its own futex calls, the scheduler's
 //! tracepoints, and `perf lock contention` beside klock.
 //!
+//! records the whole machine
 //! needs: root, gcc
 //! full needs: perf, stress-ng
 

@@ -1,6 +1,7 @@
 //! Records loads that match a filter only in part: the trace must have what matches and nothing else, and must state
 //! what was left out.
 //!
+//! records the whole machine
 //! needs: root, gcc
 //! full needs: stress-ng
 

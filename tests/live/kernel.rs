@@ -1,5 +1,6 @@
 //! Records the whole machine, also under load: contended kernel locks, futexes, loss, and the ways to end a recording.
 //!
+//! records the whole machine
 //! needs: root, gcc
 //! full needs: stress-ng
 

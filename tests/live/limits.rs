@@ -1,6 +1,7 @@
 //! Limits of the disk, of the size of files and of descriptors, while root records: the trace is cut short and whole, or the error names
 //! the limit.
 //!
+//! records the whole machine
 //! needs: root, gcc
 
 use std::{

@@ -2,6 +2,7 @@
 //! (`fixtures/programs/known_sleeps.c`): each row lies where the program slept and is of a switch that the kernel counted, and each
 //! waker is the expected one. A host may hide some switches, so that only the full size asks whether nearly all are there.
 //!
+//! records the whole machine
 //! needs: root, gcc
 
 use std::{collections::BTreeMap, process::Command, time::Duration};

@@ -4,6 +4,7 @@
 //! A wait counts if it ended while both recorded, by the clock that both use (CLOCK_MONOTONIC). It lasts from the first begin to the end: a
 //! mutex has a second begin when it stops spinning and sleeps. Waits of perf's and klock's own processes do not count.
 //!
+//! records the whole machine
 //! needs: root
 //! full needs: perf, stress-ng
 

@@ -1,6 +1,7 @@
 //! Takes away one privilege at a time: `klock check` and `klock record` name it, end with 3 where they cannot record, and
 //! leave no file. Changes of the machine are made in a mount namespace of the command alone.
 //!
+//! records the whole machine
 //! needs: root, setpriv, unshare
 
 use std::{fs, path::Path, process::Command};

@@ -5,16 +5,22 @@
 //!
 //! | size  | holds                                                                                                    |
 //! |-------|----------------------------------------------------------------------------------------------------------|
-//! | fast  | what needs no root and no download: format, unit tests, command line, documentation, layering            |
-//! | small | also the recordings of real programs whose truth the program itself logs. A test of these two sizes      |
-//! |       | never fails by chance: its result follows from the code and the kernel, on a busy machine, too           |
-//! | full  | also emulated kernels, other tools, viewers and engines, statistics over recordings, attacks of minutes  |
+//! | fast  | format, documentation, and the tests of each crate by itself: no root, no download                       |
+//! | small | also the tests of the built program, and recordings of programs that log the truth themselves. A test of |
+//! |       | these two sizes never fails by chance: its result follows from the code and the kernel, also under load  |
+//! | full  | also lints, emulated kernels, other tools, viewers and engines, statistics over recordings, attacks of minutes  |
 //!
 //! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, unit tests and lints and
-//! emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings that need root run one after the
-//! other: some record the whole machine. Every test program is built once, and then run directly.
+//! emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings of the whole machine run one after
+//! the other, and beside none of another program by root. Every test program is built once, and then run directly.
 
-use std::{collections::BTreeMap, thread, time::Instant};
+use std::{
+    collections::BTreeMap,
+    iter,
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::Instant,
+};
 
 use anyhow::Result;
 use clap::Args;
@@ -120,19 +126,27 @@ fn run_once(parts: &[Part]) -> Vec<String> {
             break;
         }
         let lane = |lane| parts.iter().filter(move |part| part.stage == stage && part.lane == lane);
-        let (main, side): (Vec<&Part>, Vec<&Part>) = (lane(Lane::Main).collect(), lane(Lane::Side).collect());
+        let (main, shared): (Vec<&Part>, Vec<&Part>) =
+            (lane(Lane::Main).collect(), lane(Lane::Shared).collect());
+        let (offer, offered) = mpsc::channel();
+        let offered = Mutex::new(offered);
+        let next = || offered.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
         thread::scope(|scope| {
-            let beside = scope.spawn(|| side.iter().map(|part| beside(part, &context)).collect::<Vec<_>>());
+            let others = [Lane::Side, Lane::User].map(|other| {
+                let parts = lane(other).chain(iter::from_fn(&next));
+                scope.spawn(|| parts.map(|part| beside(part, &context)).collect::<Vec<_>>())
+            });
             for part in main {
-                println!("\n== {}", part.name);
-                let done = Done::of(part, &context);
-                done.tally.reasons.iter().for_each(|reason| println!("   {reason}"));
-                results.push(done);
+                results.push(in_front(part, &context));
                 if part.name == parts::BUILD && context.build().is_err() {
                     break;
                 }
             }
-            results.extend(beside.join().unwrap_or_default());
+            // A lane without work waits for these.
+            shared.into_iter().all(|part| offer.send(part).is_ok());
+            drop(offer);
+            results.extend(iter::from_fn(&next).map(|part| in_front(part, &context)));
+            results.extend(others.into_iter().flat_map(|other| other.join().unwrap_or_default()));
         });
     }
     conclude(&results);
@@ -170,7 +184,15 @@ impl Done {
     }
 }
 
-/// Runs a part of the side lane and prints its output when it has ended.
+/// Runs a part whose output is seen as it runs.
+fn in_front(part: &Part, context: &Context) -> Done {
+    println!("\n== {}", part.name);
+    let done = Done::of(part, context);
+    done.tally.reasons.iter().for_each(|reason| println!("   {reason}"));
+    done
+}
+
+/// Runs a part of another lane and prints its output when it has ended.
 fn beside(part: &Part, context: &Context) -> Done {
     let (done, lines) = process::keeping_output(|| Done::of(part, context));
     println!("\n== {} (ran beside others)\n{}", part.name, lines.join("\n"));

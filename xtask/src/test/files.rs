@@ -1,7 +1,8 @@
 //! Finds the files of tests that are ignored by default, because they need root or programs that are not everywhere. Such a
 //! file states its needs in a line of its head, `//! needs: root, gcc`. What only its tests of the full size need is in
 //! a second line, `//! full needs: perf`. Each size of the file becomes a part. The reason in `#[ignore = "full: reason"]`
-//! puts a test into the full size. Such files are modules of one test program, `tests/live/main.rs`, which cargo links once,
+//! puts a test into the full size. A file whose tests record the whole machine says so in a line `//! records the whole machine`.
+//! Such files are modules of one test program, `tests/live/main.rs`, which cargo links once,
 //! or test programs of their own.
 
 use std::{
@@ -15,6 +16,7 @@ use crate::process::root;
 
 const NEEDS: &str = "//! needs: ";
 const FULL_NEEDS: &str = "//! full needs: ";
+const WHOLE_MACHINE: &str = "//! records the whole machine";
 const IGNORED: &str = "#[ignore";
 const FULL: &str = "#[ignore = \"full: ";
 
@@ -29,6 +31,8 @@ pub(super) struct TestFile {
     pub(super) target: String,
     /// The beginning of the paths of its tests: the module and `::`, or nothing if the file is a test program.
     module: String,
+    /// Whether its tests record the whole machine.
+    pub(super) is_of_machine: bool,
     /// What its small tests need.
     pub(super) needs: Vec<String>,
     /// What its full tests need.
@@ -77,7 +81,9 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
         };
         let name = name.replace('_', " ");
         let full_needs = [needs.clone(), self::needs(&text, FULL_NEEDS).unwrap_or_default()].concat();
-        let mut test_file = TestFile { path, name, target, module, needs, full_needs, ..TestFile::default() };
+        let is_of_machine = text.lines().any(|line| line == WHOLE_MACHINE);
+        let mut test_file =
+            TestFile { path, name, target, module, is_of_machine, needs, full_needs, ..TestFile::default() };
         for source in sources(&file)? {
             test_file.add_tests(&fs::read_to_string(&source)?);
         }

@@ -33,8 +33,14 @@ pub(super) enum Stage {
 /// A lane of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
+    /// One part after the other. In the second stage, recordings of the whole machine.
     Main,
+    /// What needs processors.
     Side,
+    /// Recordings of single programs by an ordinary user.
+    User,
+    /// Recordings of single programs by root: once the main lane has ended, every lane takes the next of these.
+    Shared,
 }
 
 type RunPart = Box<dyn Fn(&Context) -> Result<Tally> + Sync>;
@@ -114,12 +120,15 @@ impl Part {
             (format!("{name} in full"), Size::Full, &file.full_needs, &file.full),
         ];
         sizes.into_iter().filter(|(.., tests)| !tests.is_empty()).map(|(name, size, needs, tests)| {
-            let (file, selected) = (file.clone(), tests.clone());
-            let run = move |context: &Context| live(context, &file, &selected);
+            let (of, selected) = (file.clone(), tests.clone());
+            let run = move |context: &Context| live(context, &of, &selected);
             let part = Self::new(&name, size, run).uses_build();
-            // A test that needs no root records only the command that it starts.
-            let is_beside = size == Size::Small && !needs.iter().any(|need| need == "root");
-            let lane = if is_beside { Lane::Side } else { Lane::Main };
+            let lane = match () {
+                // These compare with other tools, or count what a recording costs.
+                () if size == Size::Full || file.is_of_machine => Lane::Main,
+                () if needs.iter().any(|need| need == "root") => Lane::Shared,
+                () => Lane::User,
+            };
             Self { lane, needs: needs.clone(), tests: tests.clone(), ..part }
         })
     }
@@ -139,6 +148,9 @@ impl Context {
 
 /// The name of the part without which most others cannot run.
 pub(super) const BUILD: &str = "build";
+
+/// The lints of all crates.
+pub(super) const LINT: &str = "lints";
 
 /// The kernel that one guest boots for a change of what runs in the kernel.
 pub(super) const ONE_GUEST: &str = "one guest";
@@ -161,10 +173,16 @@ pub(super) fn all() -> Result<Vec<Part>> {
         Part::new("every ignored test has a part", Fast, every_ignored_test_has_a_part)
             .building()
             .uses_build(),
-        Part::tests("tests", Fast, |test| !test.is_preload, (&[], Cases::Few)),
+        Part::tests("unit tests", Fast, |test| test.is_unit && !test.is_preload, (&[], Cases::Few)),
+        Part::tests(
+            "tests of the program",
+            Small,
+            |test| !test.is_unit && !test.is_preload,
+            (&[], Cases::Few),
+        ),
         Part::tests("in-process recorder", Small, |test| test.is_preload, (&[], Cases::Few)).needs(&["gcc"]),
-        Part::cargo("lints", Small, LINTS),
-        Part::tests("tests in full", Full, |test| test.is_unit, (&["--include-ignored"], Cases::All)),
+        Part::cargo(LINT, Full, LINTS),
+        Part::tests("unit tests in full", Full, |test| test.is_unit, (&["--include-ignored"], Cases::All)),
         Part::new("doc tests", Full, |_| doc_tests()).beside(),
         Part::new("documentation", Full, |_| documentation()).beside(),
         Part::cargo("recorder alone", Full, RECORDER_ALONE),
@@ -186,7 +204,7 @@ pub(super) fn before(parts: &[Part]) -> Vec<Part> {
     let needs: BTreeSet<String> = parts.iter().flat_map(|part| part.needs.clone()).collect();
     let needs: Vec<String> = needs.into_iter().collect();
     let mut before = Vec::new();
-    if parts.iter().any(|part| part.name == "format" || part.name == "lints") {
+    if parts.iter().any(|part| part.name == "format" || part.name == LINT) {
         let install = |_: &Context| Ok(Tally::unless_missing(setup::components()?));
         before.push(Part::new("rustfmt and clippy", Size::Fast, install).building());
     }
