@@ -1,12 +1,8 @@
-//! The shares of waits: who is charged for how much of each.
-//!
-//! The engine sends the shares of a wait before the wait ends. [`Charges`] adds them up by payee until then; together they are as long as
-//! the wait, to the nanosecond. Memory is used for open waits only.
+//! The parties that are charged for waits.
 
-use rustc_hash::FxHashMap;
-use trace_format::{LockId, StackId, TaskId};
+use trace_format::{StackId, TaskId};
 
-use intervals::items::{Item, Share, Wait};
+use intervals::items::Payer;
 
 /// The party that is charged for a part of a wait, see [`blame::Charged`](tables::blame::Charged). `C` says which code, `T` which task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,65 +43,16 @@ impl<C, T> Payee<C, T> {
     }
 }
 
-/// Parties by the ids of a trace, each with its part of a wait in ns, in the order in which the parts began.
-type Parts = Vec<(Payee<Option<StackId>, TaskId>, i64)>;
-
-/// Number of parts of a wait up to which they are not added up yet.
-const MIN_PARTS: usize = 16;
-
-/// Adds up the shares of open waits, each with the number of parts from which on they are added up.
-#[derive(Debug, Default)]
-pub(crate) struct Charges(FxHashMap<(LockId, TaskId), (Parts, usize)>);
-
-impl Charges {
-    /// Receives an item. Returns the parts of the wait that it ends; none for other items, and for a wait that ends where it began.
-    pub(crate) fn push(&mut self, item: Item<'_>) -> Parts {
-        match item {
-            Item::Share(wait, share) => self.share(wait, share),
-            Item::Wait(wait) => {
-                let mut parts = self.0.remove(&(wait.lock, wait.task)).unwrap_or_default().0;
-                add_up(&mut parts);
-                let payee = wait.owner.map_or(Payee::Unknown, Payee::Owner);
-                return if wait.gap_ns.is_none() { vec![(payee, wait.wait_ns)] } else { parts };
-            }
-            _ => {}
-        }
-        Vec::new()
-    }
-
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        let payee = payee(wait, share);
-        let (parts, most) = self.0.entry((wait.lock, wait.task)).or_default();
-        parts.push((payee, share.ns));
-        if parts.len() > MIN_PARTS.max(*most) {
-            add_up(parts);
-            *most = 2 * parts.len();
+impl From<Payer> for Payee<Option<StackId>, TaskId> {
+    fn from(payer: Payer) -> Self {
+        match payer {
+            Payer::Hold(hold) => Self::Hold(hold.stack, hold.task),
+            Payer::Owner(task) => Self::Owner(task),
+            Payer::Handoff => Self::Handoff,
+            Payer::Gap | Payer::Oneself => Self::Gap,
+            Payer::Cycle | Payer::Unknown => Self::Unknown,
         }
     }
-}
-
-/// Returns the party that is charged for a share of a wait.
-pub(crate) fn payee(wait: &Wait, share: &Share) -> Payee<Option<StackId>, TaskId> {
-    match (share.payer, wait.owner) {
-        (Some(payer), _) => Payee::Hold(payer.stack, payer.task),
-        // The acquisition of that owner was not recorded, or not yet.
-        (None, Some(task)) if share.is_owners(wait) => Payee::Owner(task),
-        (None, _) if share.free => Payee::Handoff,
-        (None, _) => Payee::Gap,
-    }
-}
-
-/// Adds up the parts of each payee, at the place of its first one.
-fn add_up(parts: &mut Parts) {
-    let (mut places, mut sums) = (FxHashMap::default(), Parts::new());
-    for (payee, ns) in parts.drain(..) {
-        let next = sums.len();
-        match sums.get_mut(*places.entry(payee).or_insert(next)) {
-            Some((_, sum)) => add(sum, ns),
-            None => sums.push((payee, ns)),
-        }
-    }
-    *parts = sums;
 }
 
 /// Adds to a sum, which stays at the greatest number instead of overflowing.

@@ -212,14 +212,14 @@ fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
 
 #[test]
 fn a_lock_with_thousands_of_owners_or_waiters_is_analyzed() {
-    for (events, sizes) in [many_owners(4_000), many_waiters(500), long_chain(300)] {
+    for (events, sizes) in [many_owners(4_000), many_waiters(4_000), long_chain(300)] {
         all_commands(&write(events, sizes));
     }
 }
 
 #[test]
 fn a_lock_with_thousands_of_waiters_is_analyzed() {
-    const TASKS: i32 = 1_000;
+    const TASKS: i32 = 4_000;
     let tasks = || (0..TASKS).map(i64::from).zip(0..TASKS);
     let waits = tasks().map(|(at, task)| event(at, EventKind::Wait, task, 0));
     // The last one that came is the first one that gets it.

@@ -23,6 +23,7 @@ pub mod links;
 mod numbers;
 pub mod order;
 mod roles;
+pub mod shares;
 #[cfg(any(test, feature = "testing"))]
 #[path = "../tests/support/mod.rs"]
 pub mod testing;

@@ -14,9 +14,9 @@ use super::{
     locktrace, offwaketime,
     options::{Format, Of, Options, Unit},
     read::{Out, Written, open, read, read_events},
-    stacks::{self, StackKey, Stacks},
+    stacks::{self, Charges, StackKey, Stacks},
 };
-use crate::charges::{Charges, Payee, add};
+use crate::charges::{Payee, add};
 use intervals::{
     input::Input,
     input::names::{self, Names, UNKNOWN, printable},
@@ -118,33 +118,33 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
 /// Adds up the weights of a trace by stack.
 fn add_up(input: &Input<'_>, options: &Options, sums: &mut Sums) -> Result<Trust, AnalyzeError> {
     let (of, names) = (options.of, &input.names);
-    let mut add = |subject, stack, holder, weight: i64| {
+    if of == Of::Combined {
+        let mut charges = Charges::new(names, |_, _, stack| stack);
+        let needs = Needs { shares: true, ..Needs::default() };
+        let trust = read(input, needs, options.allow_loss, |item, is_selected| match item {
+            Item::Wait(wait) => Charges::end(&mut charges, wait, is_selected),
+            _ => charges.push(item),
+        });
+        let ns = charges.account.sums.into_iter().map(|(key, (_, ns))| (key, ns));
+        sums.extend(ns.filter(|(_, ns)| *ns > 0));
+        return trust;
+    }
+    let mut add = |subject, stack, weight: i64| {
         if weight > 0 {
-            add(sums.entry(StackKey::new(names, subject, stack, holder)).or_default(), weight);
+            add(sums.entry(StackKey::new(names, subject, stack)).or_default(), weight);
         }
     };
     if of.is_of_events() {
         return read_events(input, options.allow_loss, |event| {
             if let (Some(lock), Some(task)) = (event.lock, event.task) {
-                add((lock, task), event.stack, None, of.weight_of_event(event));
+                add((lock, task), event.stack, of.weight_of_event(event));
             }
         });
     }
-    let mut charges = Charges::default();
-    let needs = Needs { shares: of == Of::Combined, ..Needs::default() };
-    read(input, needs, options.allow_loss, |item, is_selected| {
-        let parts = if needs.shares { charges.push(item) } else { Vec::new() };
-        match item {
-            Item::Hold(hold) if is_selected => {
-                add((hold.lock, hold.task), hold.stack, None, of.weight_of_hold(hold));
-            }
-            Item::Wait(wait) if is_selected => {
-                let subject = (wait.lock, wait.task);
-                add(subject, wait.stack, None, of.weight_of_wait(wait));
-                parts.into_iter().for_each(|(payee, ns)| add(subject, wait.stack, Some(payee), ns));
-            }
-            _ => {}
-        }
+    read(input, Needs::default(), options.allow_loss, |item, is_selected| match item {
+        Item::Hold(hold) if is_selected => add((hold.lock, hold.task), hold.stack, of.weight_of_hold(hold)),
+        Item::Wait(wait) if is_selected => add((wait.lock, wait.task), wait.stack, of.weight_of_wait(wait)),
+        _ => {}
     })
 }
 

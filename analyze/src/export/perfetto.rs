@@ -19,7 +19,7 @@ use super::{
 use intervals::{
     input::Input,
     input::names::Names,
-    items::{Charge, Hold, HoldState, Item, Needs, Outcome, Share, Wait},
+    items::{Charge, Hold, HoldId, HoldState, Item, Needs, Outcome, Stretch, Wait},
 };
 use output::error::AnalyzeError;
 
@@ -188,7 +188,7 @@ impl Perfetto<'_> {
                 let count = self.waiting.begin(wait);
                 self.count(wait.lock, wait.start_ns, count, input);
             }
-            Item::Share(wait, share) => self.waiting.share(wait, share),
+            Item::Stretch(_) | Item::Share(..) => self.waiting.charge(item),
             Item::Hold(hold) if is_selected => self.hold(hold, input),
             Item::Wait(wait) => {
                 let ended = self.waiting.end(wait);
@@ -254,11 +254,11 @@ impl Perfetto<'_> {
     }
 }
 
-/// The open waits, and the number of waiters of each lock.
+/// The open waits by lock and task, and what is known of each lock.
 #[derive(Debug, Default)]
 struct Waiting {
     open: FxHashMap<(LockId, TaskId), Open>,
-    waiters: FxHashMap<LockId, i64>,
+    locks: FxHashMap<LockId, Waiters>,
 }
 
 /// The open waits of a task. A wait that ended where it began may be reported after the task began the next one.
@@ -266,7 +266,16 @@ struct Waiting {
 struct Open {
     /// The starts of the waits.
     starts: Vec<i64>,
-    charged: Option<HoldStart>,
+    /// The last payer of a wait that has shares of its own.
+    charged: Option<Option<HoldStart>>,
+}
+
+/// The waiters of a lock.
+#[derive(Debug, Default)]
+struct Waiters {
+    count: i64,
+    /// The last payer, and until when.
+    charged: Option<(HoldStart, i64)>,
 }
 
 /// The owner and the start of a hold.
@@ -276,14 +285,33 @@ impl Waiting {
     /// Adds a wait. Returns the number of waiters now.
     fn begin(&mut self, wait: &Wait) -> i64 {
         self.open.entry((wait.lock, wait.task)).or_default().starts.push(wait.start_ns);
-        self.count(wait.lock, 1)
+        let count = &mut self.locks.entry(wait.lock).or_default().count;
+        *count += 1;
+        *count
     }
 
-    /// Notes the hold that is charged for this wait.
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        if let (Some(payer), Some(open)) = (share.payer, self.open.get_mut(&(wait.lock, wait.task))) {
-            open.charged = Some((payer.task, payer.start_ns));
+    /// Notes the hold that is charged for the waits.
+    fn charge(&mut self, item: Item<'_>) {
+        let start = |payer: HoldId| (payer.task, payer.start_ns);
+        match item {
+            Item::Stretch(&Stretch { lock, payer: Some(payer), start_ns, ns, .. }) => {
+                let charged = (start(payer), start_ns.saturating_add(ns));
+                self.locks.entry(lock).or_default().charged = Some(charged);
+            }
+            Item::Share(wait, share) => {
+                let before = self.last_of_all(wait);
+                let Some(open) = self.open.get_mut(&(wait.lock, wait.task)) else { return };
+                let charged = open.charged.get_or_insert(before);
+                *charged = share.payer.map(start).or(*charged);
+            }
+            _ => {}
         }
+    }
+
+    /// Returns the last payer of all waits for a lock since a wait began.
+    fn last_of_all(&self, wait: &Wait) -> Option<HoldStart> {
+        let (hold, until_ns) = self.locks.get(&wait.lock)?.charged?;
+        (until_ns > wait.start_ns).then_some(hold)
     }
 
     /// Removes a wait. Returns the number of waiters now and the hold that was charged last, or `None` if the start of the wait was
@@ -298,12 +326,9 @@ impl Waiting {
         if open.starts.is_empty() {
             self.open.remove(&key);
         }
-        Some((self.count(wait.lock, -1), charged))
-    }
-
-    fn count(&mut self, lock: LockId, more: i64) -> i64 {
-        let count = self.waiters.entry(lock).or_default();
-        *count += more;
-        *count
+        let charged = charged.unwrap_or_else(|| self.last_of_all(wait));
+        let count = &mut self.locks.get_mut(&wait.lock)?.count;
+        *count -= 1;
+        Some((*count, charged))
     }
 }

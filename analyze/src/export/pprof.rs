@@ -12,16 +12,15 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 use prost::Message as _;
-use rustc_hash::FxHashMap;
 use trace_format::Trace;
 
 use super::{
     options::Options,
     read::{Out, Written, open, read},
-    stacks::{self, StackKey, Stacks},
+    stacks::{self, Charges, StackKey, Stacks},
 };
 use crate::{
-    charges::{Charges, Payee, add},
+    charges::{Payee, add},
     strings::Strings,
 };
 use intervals::{
@@ -50,31 +49,14 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     let (mut profile, mut start_ns, mut trusts) = (Profile::default(), None, Vec::new());
     for input in &open(traces, &options.filter)? {
         let names = &input.names;
-        // The number of waits, and their ns.
-        let mut sums: FxHashMap<Key, (i64, i64)> = FxHashMap::default();
-        let mut charges = Charges::default();
+        let mut charges = Charges::new(names, |names, lock, stack| names.point_number(lock, stack));
         let needs = Needs { shares: true, ..Needs::default() };
-        trusts.push(read(input, needs, options.allow_loss, |item, is_selected| {
-            let mut parts = charges.push(item);
-            let Item::Wait(wait) = item else { return };
-            if !is_selected {
-                return;
-            }
-            // A wait that ended where it began has no parts.
-            if parts.is_empty() {
-                parts.push((Payee::Gap, 0));
-            }
-            for (at, (payee, ns)) in parts.into_iter().enumerate() {
-                let kernel = names.is_kernel(wait.lock);
-                let holder = payee.map(|stack| names.points_number(kernel, stack), |task| task);
-                let key = Key::new(names, (wait.lock, wait.task), wait.stack, Some(holder));
-                let (count, delay) = sums.entry(key).or_default();
-                *count += i64::from(at == 0);
-                add(delay, ns);
-            }
+        trusts.push(read(input, needs, options.allow_loss, |item, is_selected| match item {
+            Item::Wait(wait) => Charges::end(&mut charges, wait, is_selected),
+            _ => charges.push(item),
         })?);
         let stacks = Stacks::read(input.trace)?;
-        let mut sums: Vec<(Key, (i64, i64))> = sums.into_iter().collect();
+        let mut sums: Vec<(Key, (i64, i64))> = charges.account.sums.into_iter().collect();
         sums.sort_unstable();
         for (key, (count, delay)) in sums {
             let location_id = places.of(stacks.frames(key.stack, key.kernel), &mut strings);

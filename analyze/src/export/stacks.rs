@@ -2,10 +2,17 @@
 //!
 //! The frames of lock functions and of the recorder are cut off, as in every table: they are the same for each lock.
 
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
 use trace_format::{FormatError, Frame, LockId, Stack, StackId, TaskId, Trace};
 
-use crate::charges::Payee;
-use intervals::input::names::{Names, UNKNOWN, shown_frames};
+use crate::charges::{Payee, add};
+use intervals::{
+    input::names::{Names, UNKNOWN, shown_frames},
+    items::{Payer, Wait},
+    shares::{Account, ShareSums, WaitShares},
+};
 
 /// The stacks of a trace.
 #[derive(Debug)]
@@ -44,15 +51,10 @@ pub(super) struct StackKey<C> {
 }
 
 impl<C> StackKey<C> {
-    pub(super) fn new(
-        names: &Names,
-        (lock, task): (LockId, TaskId),
-        stack: Option<StackId>,
-        holder: Option<Payee<C, TaskId>>,
-    ) -> Self {
-        let holder = holder.map(|holder| holder.map(|code| code, |task| names.comm_number(task)));
+    /// Returns the key of a wait or a hold, without a holder.
+    pub(super) fn new(names: &Names, (lock, task): (LockId, TaskId), stack: Option<StackId>) -> Self {
         let (class, comm) = (names.class_number(lock), names.comm_number(task));
-        Self { stack, kernel: names.is_kernel(lock), class, comm, holder }
+        Self { stack, kernel: names.is_kernel(lock), class, comm, holder: None }
     }
 
     /// Returns the class of the lock.
@@ -63,6 +65,54 @@ impl<C> StackKey<C> {
     /// Returns the name of the thread.
     pub(super) fn comm<'n>(&self, names: &'n Names) -> &'n str {
         comm(names, self.comm)
+    }
+}
+
+/// The waits by stack and holder.
+pub(super) struct Charges<'a, C> {
+    names: &'a Names,
+    /// Returns the code of a holder of a lock.
+    code: fn(&Names, LockId, Option<StackId>) -> C,
+    /// The number of waits, each of which is counted with its first holder, and their ns.
+    pub(super) sums: FxHashMap<StackKey<C>, (i64, i64)>,
+}
+
+impl<'a, C: Copy + Eq + Hash> Charges<'a, C> {
+    pub(super) fn new(names: &'a Names, code: fn(&Names, LockId, Option<StackId>) -> C) -> WaitShares<Self> {
+        WaitShares::new(Self { names, code, sums: FxHashMap::default() })
+    }
+
+    /// Adds a wait that ended.
+    pub(super) fn end(of: &mut WaitShares<Self>, wait: &Wait, is_selected: bool) {
+        let names = of.account.names;
+        let waiter = is_selected.then(|| StackKey::new(names, (wait.lock, wait.task), wait.stack));
+        let first = of.end(wait, waiter);
+        let Some(waiter) = waiter else { return };
+        let (payer, ns) = match wait.owner {
+            // A wait that ended where it began has no shares.
+            _ if wait.gap_ns.is_some() => (Payer::Gap, 0),
+            Some(owner) => (Payer::Owner(owner), wait.wait_ns),
+            None => (Payer::Unknown, wait.wait_ns),
+        };
+        let holder = Some(first.unwrap_or_else(|| of.account.payer(wait.lock, payer)));
+        let (waits, sum) = of.account.sums.entry(StackKey { holder, ..waiter }).or_default();
+        *waits += 1;
+        add(sum, ns);
+    }
+}
+
+impl<C: Copy + Eq + Hash> Account for Charges<'_, C> {
+    type Waiter = StackKey<C>;
+    type Payer = Payee<C, Option<u32>>;
+
+    fn payer(&self, lock: LockId, payer: Payer) -> Self::Payer {
+        let (names, code) = (self.names, self.code);
+        Payee::from(payer).map(|stack| code(names, lock, stack), |task| names.comm_number(task))
+    }
+
+    fn add(&mut self, _: LockId, waiter: StackKey<C>, holder: Self::Payer, shares: ShareSums) {
+        let (_, sum) = self.sums.entry(StackKey { holder: Some(holder), ..waiter }).or_default();
+        add(sum, shares.ns);
     }
 }
 

@@ -140,18 +140,18 @@ impl Sink for Holders<'_> {
         };
         let class = Single::Class(names.class_number(caused.lock));
         let known = Meanwhile::Held(caused.state.unwrap_or_default());
-        let (charged, row, meanwhile, payee) = match caused.payer {
+        let (charged, row, meanwhile) = match caused.payer {
             Payer::Hold(hold) => {
                 let point = names.point_number(caused.lock, hold.stack);
                 let site = Single::Site(point, names.class_number(caused.lock));
-                (Charged::Hold, site, known, Payee::Hold(hold.stack, hold.task))
+                (Charged::Hold, site, known)
             }
-            Payer::Owner(by) => (Charged::Owner, class, known, Payee::Owner(by)),
-            Payer::Handoff => (Charged::Handoff, class, Meanwhile::Handoff, Payee::Handoff),
-            Payer::Gap | Payer::Oneself => (Charged::Gap, class, Meanwhile::Unknown, Payee::Gap),
-            Payer::Cycle | Payer::Unknown => (Charged::Unknown, class, Meanwhile::Unknown, Payee::Unknown),
+            Payer::Owner(_) => (Charged::Owner, class, known),
+            Payer::Handoff => (Charged::Handoff, class, Meanwhile::Handoff),
+            Payer::Gap | Payer::Oneself => (Charged::Gap, class, Meanwhile::Unknown),
+            Payer::Cycle | Payer::Unknown => (Charged::Unknown, class, Meanwhile::Unknown),
         };
-        flow::add_to(&mut self.holders, names, caused.lock, (payee, caused.ns));
+        flow::add_to(&mut self.holders, names, caused.lock, (caused.payer.into(), caused.ns));
         add(self.locks.entry((caused.lock, meanwhile)).or_default(), caused.ns);
         add(self.sites.entry(((charged, row), meanwhile)).or_default(), caused.ns);
     }

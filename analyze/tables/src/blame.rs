@@ -232,7 +232,7 @@ impl<'a> Gather for Gathered<'a, BlameSums> {
 
     fn add(&mut self, at: usize, sinks: Vec<Shares<'a>>, outcome: &ReadOutcome) -> Result<(), AnalyzeError> {
         let mut counter = TrustCounter::default();
-        for Shares { sums, trust, .. } in sinks {
+        for (sums, trust) in sinks.into_iter().map(Shares::finish) {
             for (key, sums) in sums {
                 self.totals.add(key.charged, sums.wait_caused_ns);
                 let parties = parties(self.options.by, key, &self.inputs[at].names);

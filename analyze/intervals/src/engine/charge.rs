@@ -7,13 +7,13 @@
 //! All waits are charged to the same hold, unless a waiting task has a hold itself. So a step is one addition, however many tasks
 //! wait: time charged to no hold adds up in one sum, and each wait remembers that sum at its begin.
 
-use trace_format::TaskId;
+use trace_format::{Mode, TaskId};
 
 use super::{
     counts::Counts,
     lock_state::{LockState, OpenHold, OpenWait},
 };
-use crate::items::{Charge, HoldId, Item, Share, Sink, Wait};
+use crate::items::{Charge, HoldId, Item, Share, Sink, Stretch, Wait};
 
 /// The payers of the waits of one lock.
 #[derive(Clone, Copy, Debug)]
@@ -128,51 +128,58 @@ impl LockState {
 
     /// Charges all waits for the next `ns`.
     fn charge(&mut self, ns: i64, sink: &mut impl Sink) {
-        if sink.needs().shares || self.own_waits > 0 {
-            return self.charge_each(ns, sink);
+        let payers = self.charged();
+        // The wait of the first hold's own task, which the second hold pays for.
+        let own = payers.first.filter(|_| self.own_waits > 0).and_then(|(_, task)| self.waits.last_of(task));
+        if sink.needs().shares {
+            self.send_shares(ns, payers, own, sink);
         }
-        let first = self.charged().first;
-        match first.and_then(|(at, _)| self.holds.get_mut(at)) {
-            Some(OpenHold { hold, .. }) => {
-                let waiters = i64::try_from(self.waits.len()).unwrap_or(i64::MAX);
+        let first = payers.first.map(|(at, _)| (at, self.waits.len() - usize::from(own.is_some())));
+        let Some(first) = first else { return self.gap_ns = self.gap_ns.saturating_add(ns) };
+        for (at, waiters) in [first].into_iter().chain(own.and(payers.second).map(|(at, _)| (at, 1))) {
+            if let Some(OpenHold { hold, .. }) = self.holds.get_mut(at) {
+                let waiters = i64::try_from(waiters).unwrap_or(i64::MAX);
                 hold.wait_caused_ns = hold.wait_caused_ns.saturating_add(ns.saturating_mul(waiters));
                 hold.max_waiters = hold.max_waiters.max(waiters);
             }
-            None => self.gap_ns = self.gap_ns.saturating_add(ns),
+        }
+        if let Some(open) = own.filter(|_| payers.second.is_none()).and_then(|own| self.waits.get_mut(own)) {
+            open.gap_from_ns = open.gap_from_ns.saturating_sub(ns);
         }
     }
 
-    fn charge_each(&mut self, ns: i64, sink: &mut impl Sink) {
-        let (free, shares) = (self.is_free(), sink.needs().shares);
-        let payers = self.charged();
-        for (at, _) in payers.first.into_iter().chain(payers.second) {
-            if let Some(open) = self.holds.get_mut(at) {
-                open.waiters = 0;
-            }
+    /// Sends what the next `ns` are charged to: once for the waits that the first hold pays for, and one by one for the waits of tasks
+    /// that had the first hold themselves since they waited.
+    fn send_shares(&mut self, ns: i64, payers: Charged, own: Option<usize>, sink: &mut impl Sink) {
+        let (lock, free, start_ns) = (self.lock, self.is_free(), self.now_ns);
+        if let Some(open) = own.and_then(|own| self.waits.get_mut(own)).filter(|open| open.run.is_none()) {
+            let (task, mode) = (open.wait.task, open.wait.mode);
+            open.begin_run(self.gap_ns, start_ns, sink);
+            self.apart.push(task);
+            self.shared_waits -= usize::from(mode == Mode::Shared);
         }
-        for open in self.waits.iter_mut() {
-            let payer = payers.of(open.wait.task).and_then(|at| self.holds.get_mut(at)).map(|open| {
-                open.hold.wait_caused_ns = open.hold.wait_caused_ns.saturating_add(ns);
-                open.waiters += 1;
-                open.hold.max_waiters = open.hold.max_waiters.max(open.waiters);
-                open.hold.id()
-            });
-            if payer.is_none() {
-                open.gap_from_ns = open.gap_from_ns.saturating_sub(ns);
-            }
-            if shares {
-                match &mut open.run {
-                    Some(share)
-                        if share.payer == payer && (share.free == free || share.is_owners(&open.wait)) =>
-                    {
-                        share.ns = share.ns.saturating_add(ns);
-                    }
-                    _ => {
-                        open.share(sink);
-                        open.run = Some(Share { payer, free, start_ns: self.now_ns, ns });
-                    }
+        let payer_of = |state: &Self, task| Some(state.holds.get(payers.of(task)?)?.hold.id());
+        for index in 0..self.apart.len() {
+            let task = self.apart[index];
+            let payer = payer_of(self, task);
+            let Some(open) = self.waits.last_of(task).and_then(|at| self.waits.get_mut(at)) else { continue };
+            match &mut open.run {
+                Some(share)
+                    if share.payer == payer && (share.free == free || share.is_owners(&open.wait)) =>
+                {
+                    share.ns = share.ns.saturating_add(ns);
+                }
+                _ => {
+                    open.share(sink);
+                    open.run = Some(Share { payer, free, start_ns, ns });
                 }
             }
+        }
+        let waits = self.waits.len() - self.apart.len();
+        if let Some(lock) = lock.filter(|_| waits > 0) {
+            let payer = payers.first.and_then(|(at, _)| self.holds.get(at)).map(|open| open.hold.id());
+            let [waits, shared_waits] = [waits, self.shared_waits].map(|waits| waits as i64);
+            sink.push(Item::Stretch(&Stretch { lock, payer, free, start_ns, ns, waits, shared_waits }));
         }
     }
 
@@ -208,9 +215,20 @@ impl LockState {
 }
 
 impl OpenWait {
+    /// From now on the shares of this wait are sent one by one. An empty share says so: what came before it is in the stretches.
+    fn begin_run(&mut self, gap_ns: i64, now_ns: i64, sink: &mut impl Sink) {
+        let (wait, unheld_ns) = (&self.wait, gap_ns.saturating_sub(self.gap_from_ns));
+        // The owner that the lock word named goes on paying, if no hold has paid so far.
+        let is_owners = wait.owner.is_some() && unheld_ns == now_ns.saturating_sub(wait.start_ns);
+        let (start_ns, ns) = if is_owners { (wait.start_ns, unheld_ns) } else { (now_ns, 0) };
+        let share = Share { payer: None, free: false, start_ns, ns };
+        sink.push(Item::Share(wait, &Share { ns: 0, ..share }));
+        self.run = Some(share);
+    }
+
     /// Emits the current share.
     fn share(&mut self, sink: &mut impl Sink) {
-        if let Some(share) = self.run.take() {
+        if let Some(share) = self.run.take().filter(|share| share.ns > 0) {
             sink.push(Item::Share(&self.wait, &share));
         }
     }

@@ -60,6 +60,9 @@ pub(super) struct LockState {
     pub(super) ended: Vec<Wait>,
     /// The number of waits of tasks that have a hold.
     pub(super) own_waits: usize,
+    /// If shares are sent: the tasks whose waits have shares of their own, and the number of shared waits of all other tasks.
+    pub(super) apart: Vec<TaskId>,
+    pub(super) shared_waits: usize,
     /// The time during which the waits of tasks without a hold were charged to no hold.
     pub(super) gap_ns: i64,
     /// As in [`Idle`].
@@ -92,8 +95,6 @@ pub(super) struct OpenHold {
     pub(super) excludes: bool,
     /// Whether another task has since got the lock in a way that excludes this hold: its release is late or missing.
     pub(super) superseded: bool,
-    /// The number of waits that are charged to it now, while they are counted one by one.
-    pub(super) waiters: i64,
     /// Acquires minus releases.
     depth: i64,
     /// Whether the start of every hold was seen when it began.
@@ -105,7 +106,7 @@ pub(super) struct OpenWait {
     pub(super) wait: Wait,
     /// The lock's `gap_ns` at the start of the wait, minus the gap time of this wait alone.
     pub(super) gap_from_ns: i64,
-    /// The share that is not emitted yet.
+    /// The share that is not emitted yet, if the wait has shares of its own.
     pub(super) run: Option<Share>,
     /// Whether it ends at some time by itself.
     is_timed: bool,
@@ -218,6 +219,7 @@ impl LockState {
             step.counts.unmeasured_waits += 1;
         }
         step.sink.push(Item::WaitBegins(&wait));
+        self.shared_waits += usize::from(wait.mode == Mode::Shared);
         let is_timed = step.event.call() == Some(CallKind::Timed);
         self.waits.push(OpenWait { wait, gap_from_ns: self.gap_ns, run: None, is_timed });
     }
@@ -397,6 +399,11 @@ impl LockState {
                 if self.own_waits > 0 && self.is_owner(step.task) {
                     self.own_waits -= 1;
                 }
+                if open.run.is_some() {
+                    self.apart.retain(|task| *task != step.task);
+                } else {
+                    self.shared_waits -= usize::from(open.wait.mode == Mode::Shared);
+                }
                 self.finished(open, step.counts, step.sink)
             }
             None => match event.wait_ns() {
@@ -498,7 +505,7 @@ impl OpenHold {
     /// A hold that begins. `complete` says whether all holds of its lock are recorded.
     #[inline(always)]
     pub(super) fn new(hold: Hold, since_ns: i64, excludes: bool, complete: bool) -> Self {
-        Self { hold, since_ns, excludes, superseded: false, waiters: 0, depth: 1, complete }
+        Self { hold, since_ns, excludes, superseded: false, depth: 1, complete }
     }
 
     /// Whether the acquisition in `step` is a further one within this hold.

@@ -11,7 +11,8 @@ use super::{
     histories::{KINDS, end_of, history, orderly_history, reordered, rules},
     model::{Model, Shares},
 };
-use crate::items::{Item, Needs, Outcome, Sink};
+use crate::items::{Item, Needs, Outcome, Payer, Sink};
+use crate::shares::{Account, ShareSums, WaitShares};
 
 fn run_into<S: Sink>(events: &[Event], end_ns: i64, mut sink: S) -> (S, Counts) {
     let mut engine = Engine::new(rules());
@@ -44,12 +45,53 @@ fn in_order(mut intervals: Intervals) -> Intervals {
 }
 
 /// Intervals and, by wait and hold, shares.
-#[derive(Default)]
 struct WithShares {
     intervals: Intervals,
-    shares: Shares,
-    /// By lock, task and begin of the wait: all of its shares.
-    by_wait: BTreeMap<(LockId, TaskId, i64), i64>,
+    waits: WaitShares<Book>,
+    /// The shares of all waits of a lock together.
+    together: WaitShares<Book>,
+}
+
+/// The shares by the lock, the wait's task and begin, and the payer; a hold by its task and begin.
+#[derive(Default)]
+struct Book(BTreeMap<(LockId, (TaskId, i64), BookPayer), ShareSums>);
+
+type BookPayer = (u8, Option<(TaskId, i64)>);
+
+impl Account for Book {
+    type Waiter = (TaskId, i64);
+    type Payer = BookPayer;
+
+    fn payer(&self, _: LockId, payer: Payer) -> BookPayer {
+        match payer {
+            Payer::Hold(hold) => (0, Some((hold.task, hold.start_ns))),
+            Payer::Owner(_) => (1, None),
+            Payer::Handoff => (2, None),
+            _ => (3, None),
+        }
+    }
+
+    fn add(&mut self, lock: LockId, waiter: (TaskId, i64), payer: BookPayer, shares: ShareSums) {
+        let sums =
+            self.0.entry((lock, waiter, payer)).or_insert(ShareSums { ns: 0, shares: 0, longest_ns: 0 });
+        sums.merge(shares);
+    }
+}
+
+impl WithShares {
+    fn new() -> Self {
+        let [waits, together] = [(); 2].map(|()| WaitShares::new(Book::default()));
+        Self { intervals: Intervals::default(), waits, together }
+    }
+
+    /// Returns the time by wait and hold.
+    fn shares(&self) -> Shares {
+        let mut shares = Shares::new();
+        for ((lock, (task, _), (_, hold)), sums) in &self.waits.account.0 {
+            *shares.entry((*lock, *task, *hold)).or_default() += sums.ns;
+        }
+        shares
+    }
 }
 
 impl Sink for WithShares {
@@ -58,10 +100,13 @@ impl Sink for WithShares {
     }
 
     fn push(&mut self, item: Item<'_>) {
-        let Item::Share(wait, share) = item else { return self.intervals.push(item) };
-        let payer = share.payer.map(|payer| (payer.task, payer.start_ns));
-        *self.shares.entry((wait.lock, wait.task, payer)).or_default() += share.ns;
-        *self.by_wait.entry((wait.lock, wait.task, wait.start_ns)).or_default() += share.ns;
+        self.intervals.push(item);
+        self.waits.push(item);
+        self.together.push(item);
+        if let Item::Wait(wait) = item {
+            self.waits.end(wait, Some((wait.task, wait.start_ns)));
+            self.together.end(wait, Some((TaskId(0), 0)));
+        }
     }
 }
 
@@ -78,8 +123,13 @@ proptest! {
         prop_assert_eq!(&found, &in_order(expected));
         prop_assert_eq!(counts, expected_counts);
 
-        let (with_shares, same_counts) = run_into(&events, end_ns, WithShares::default());
-        prop_assert_eq!(with_shares.shares, shares);
+        let (with_shares, same_counts) = run_into(&events, end_ns, WithShares::new());
+        prop_assert_eq!(with_shares.shares(), shares);
+        let mut together = Book::default();
+        for ((lock, _, payer), sums) in &with_shares.waits.account.0 {
+            together.add(*lock, (TaskId(0), 0), *payer, *sums);
+        }
+        prop_assert_eq!(&with_shares.together.account.0, &together.0, "waits together have what each of them has");
         prop_assert_eq!(&in_order(with_shares.intervals), &found, "asking for shares changes nothing");
         prop_assert_eq!(same_counts, counts);
 
@@ -99,7 +149,11 @@ proptest! {
         for wait in found.waits.iter().filter(|wait| wait.gap_ns.is_some() && wait.wait_ns > 0) {
             *lengths.entry((wait.lock, wait.task, wait.start_ns)).or_default() += wait.wait_ns;
         }
-        prop_assert_eq!(with_shares.by_wait, lengths);
+        let mut by_wait: BTreeMap<(LockId, TaskId, i64), i64> = BTreeMap::new();
+        for ((lock, (task, start_ns), _), sums) in &with_shares.waits.account.0 {
+            *by_wait.entry((*lock, *task, *start_ns)).or_default() += sums.ns;
+        }
+        prop_assert_eq!(by_wait, lengths);
 
         let charged: i64 = found.holds.iter().map(|hold| hold.waits_begun).sum();
         prop_assert_eq!(charged as u64 + counts.gap_waits + counts.unmeasured_waits, counts.waits_begun);

@@ -277,6 +277,25 @@ pub struct Share {
     pub ns: i64,
 }
 
+/// A time during which waits for a lock are charged to the same hold, or to no hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The lock.
+    pub lock: LockId,
+    /// As in [`Share`].
+    pub payer: Option<HoldId>,
+    /// As in [`Share`].
+    pub free: bool,
+    /// The begin, on the clock of the waits.
+    pub start_ns: i64,
+    /// The length, in ns.
+    pub ns: i64,
+    /// The number of waits.
+    pub waits: i64,
+    /// How many of them are shared.
+    pub shared_waits: i64,
+}
+
 /// A hold, as other locks and tasks refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HoldId {

@@ -3,9 +3,8 @@
 //! ```text
 //! task 1 acquires lock 7 at 10 ns    Acquired(hold of task 1)
 //! task 2 waits for it at 20 ns       WaitBegins(wait of task 2)
-//! task 1 releases it at 50 ns        Hold(10 to 50 ns, 1 wait begun, 30 ns of waits caused)
-//! task 2 acquires it at 52 ns        Share(of the wait, 30 ns, hold of task 1), Share(of the wait, 2 ns, lock free),
-//!                                    Wait(20 to 52 ns), Acquired(hold of task 2)
+//! task 1 releases it at 50 ns        Stretch(1 wait, 30 ns, hold of task 1), Hold(10 to 50 ns, 1 wait begun, 30 ns of waits caused)
+//! task 2 acquires it at 52 ns        Stretch(1 wait, 2 ns, lock free), Wait(20 to 52 ns), Acquired(hold of task 2)
 //! ```
 //!
 //! A consumer is a [`Sink`]: it names the items and columns that it needs in one [`Needs`], and receives items one by one.
@@ -16,7 +15,9 @@ mod interval;
 use trace_format::{EventRow, LockId};
 
 pub use cause::{ByState, Caused, Detail, Passed, Payer, State, Waiters};
-pub use interval::{Charge, Hold, HoldId, HoldState, Outcome, Polling, Share, TryFailure, Wait, started};
+pub use interval::{
+    Charge, Hold, HoldId, HoldState, Outcome, Polling, Share, Stretch, TryFailure, Wait, started,
+};
 
 /// Something that was found in a trace.
 #[derive(Clone, Copy)]
@@ -32,7 +33,10 @@ pub enum Item<'a> {
     WaitBegins(&'a Wait),
     /// A wait ended.
     Wait(&'a Wait),
-    /// A share of a wait, which may not have ended.
+    /// The next stretch of all open waits of a lock that have no shares of their own.
+    Stretch(&'a Stretch),
+    /// A share of a wait, which may not have ended. Only of a wait whose task had the hold that others waited for: from its first share on,
+    /// which is empty, stretches are not of this wait. It may begin where the wait began.
     Share(&'a Wait, &'a Share),
     /// An attempt found the lock taken and did not wait.
     TryFailed(&'a TryFailure),
@@ -66,6 +70,7 @@ impl Item<'_> {
         match self {
             Self::Acquired(hold) | Self::Hold(hold) | Self::Held(hold, _) => Some(hold.lock),
             Self::WaitBegins(wait) | Self::Wait(wait) | Self::Share(wait, _) => Some(wait.lock),
+            Self::Stretch(stretch) => Some(stretch.lock),
             Self::TryFailed(failure) => Some(failure.lock),
             Self::Polled(polling) => Some(polling.lock),
             _ => None,
@@ -80,7 +85,7 @@ pub struct Needs {
     pub rows: bool,
     /// [`Item::Acquired`].
     pub acquired: bool,
-    /// [`Item::Share`]: a step per waiter at every event of a lock. The sums in holds and waits do not need it.
+    /// [`Item::Stretch`] and [`Item::Share`]. The sums in holds and waits do not need them.
     pub shares: bool,
     /// The roots of chains in [`Item::Caused`], with [`Item::Passed`] and [`Item::Nested`].
     pub chains: bool,

@@ -5,11 +5,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
 
-use crate::charges::{Payee, add, payee};
+use crate::charges::{Payee, add};
 use intervals::{
     input::names::Names,
     input::selection::Selection,
-    items::{Columns, Item, Needs, Sink, Wait},
+    items::{Columns, Item, Needs, Payer, Sink},
+    shares::{Account, ShareSums, WaitShares},
 };
 use tables::key::Single;
 
@@ -162,11 +163,14 @@ impl Graph {
 
 /// Adds up the shares of waits by waiter and holder.
 pub(super) struct Pairs<'a> {
-    names: &'a Names,
     selection: &'a Selection,
+    waits: WaitShares<Graphs<'a>>,
+}
+
+/// The graphs of the tasks and of the code.
+struct Graphs<'a> {
+    names: &'a Names,
     graphs: OfBoth<Graph>,
-    /// The shares of open waits, by the index of the holder.
-    open: FxHashMap<(LockId, TaskId), OfBoth<[i64; MAX_NODES + 1]>>,
 }
 
 impl<'a> Pairs<'a> {
@@ -178,18 +182,36 @@ impl<'a> Pairs<'a> {
             holders: holders.next().unwrap_or_default(),
             links: BTreeMap::new(),
         });
-        Self { names, selection, graphs, open: FxHashMap::default() }
+        Self { selection, waits: WaitShares::new(Graphs { names, graphs }) }
     }
 
     /// Returns the graphs of the tasks and of the code.
     pub(super) fn finish(self) -> [Flow; 2] {
-        self.graphs.map(Graph::finish)
+        self.waits.account.graphs.map(Graph::finish)
+    }
+}
+
+impl Graphs<'_> {
+    /// Returns the node of a party in each graph.
+    fn nodes(&self, lock: LockId, party: Parties, layer: impl Fn(&Graph) -> &Layer) -> OfBoth<usize> {
+        let [of_tasks, of_code] = ends(self.names, lock, party);
+        let [tasks, code] = &self.graphs;
+        [layer(tasks).at(of_tasks), layer(code).at(of_code)]
+    }
+}
+
+impl Account for Graphs<'_> {
+    /// The index of the node in each graph.
+    type Waiter = OfBoth<usize>;
+    type Payer = OfBoth<usize>;
+
+    fn payer(&self, lock: LockId, payer: Payer) -> OfBoth<usize> {
+        self.nodes(lock, payer.into(), |graph| &graph.holders)
     }
 
-    fn charge(&mut self, wait: &Wait, party: Parties, ns: i64) {
-        let shares = self.open.entry((wait.lock, wait.task)).or_default().iter_mut().zip(&self.graphs);
-        for ((shares, graph), holder) in shares.zip(ends(self.names, wait.lock, party)) {
-            add(&mut shares[graph.holders.at(holder)], ns);
+    fn add(&mut self, _: LockId, waiter: OfBoth<usize>, holder: OfBoth<usize>, shares: ShareSums) {
+        for (graph, ends) in self.graphs.iter_mut().zip(waiter.into_iter().zip(holder)) {
+            add(graph.links.entry(ends).or_default(), shares.ns);
         }
     }
 }
@@ -200,24 +222,17 @@ impl Sink for Pairs<'_> {
     }
 
     fn push(&mut self, item: Item<'_>) {
-        let wait = match item {
-            Item::Share(wait, share) => return self.charge(wait, payee(wait, share), share.ns),
-            Item::Wait(wait) => wait,
-            _ => return,
-        };
-        if wait.gap_ns.is_none() {
-            self.charge(wait, wait.owner.map_or(Payee::Unknown, Payee::Owner), wait.wait_ns);
-        }
-        let shares = self.open.remove(&(wait.lock, wait.task));
-        if !self.selection.selects_wait(wait) {
-            return;
-        }
-        let waiter = ends(self.names, wait.lock, Payee::Hold(wait.stack, wait.task));
-        for ((shares, graph), waiter) in shares.into_iter().flatten().zip(&mut self.graphs).zip(waiter) {
-            let waiter = graph.waiters.at(waiter);
-            for (holder, ns) in shares.into_iter().enumerate().filter(|(_, ns)| *ns > 0) {
-                add(graph.links.entry((waiter, holder)).or_default(), ns);
-            }
+        let Item::Wait(wait) = item else { return self.waits.push(item) };
+        let graphs = &self.waits.account;
+        let waiter = self
+            .selection
+            .selects_wait(wait)
+            .then(|| graphs.nodes(wait.lock, Payee::Hold(wait.stack, wait.task), |graph| &graph.waiters));
+        self.waits.end(wait, waiter);
+        if let Some(waiter) = waiter.filter(|_| wait.gap_ns.is_none()) {
+            let graphs = &mut self.waits.account;
+            let holder = graphs.payer(wait.lock, wait.owner.map_or(Payer::Unknown, Payer::Owner));
+            graphs.add(wait.lock, waiter, holder, ShareSums::one(wait.wait_ns));
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     waiters::WaiterCount,
 };
 use crate::charges::add;
-use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink, Wait};
+use intervals::items::{Hold, HoldId, HoldState, Item, Needs, Outcome, Sink, Wait};
 
 /// The chart while it is filled.
 #[derive(Debug)]
@@ -146,7 +146,8 @@ impl Sink for Fill<'_> {
         match item {
             Item::Hold(hold) => self.hold(hold),
             Item::Wait(wait) => self.wait(wait),
-            Item::Share(_, share) => self.share(share),
+            Item::Share(_, share) => self.charge(share.payer, share.start_ns, share.ns, 1),
+            Item::Stretch(of) => self.charge(of.payer, of.start_ns, of.ns, of.waits),
             Item::Lost { ts_ns, count } if self.grid.clip(ts_ns, ts_ns).is_some() => {
                 add(self.losses.entry(self.grid.column_of(ts_ns)).or_default(), count);
             }
@@ -205,11 +206,13 @@ impl Fill<'_> {
         }
     }
 
-    fn share(&mut self, share: &Share) {
-        let Some(payer) = share.payer else { return };
-        let end_ns = share.start_ns.saturating_add(share.ns);
-        if let (Some(lane), Some(span)) = (self.lane(payer.task), self.clip(share.start_ns, end_ns, false)) {
-            self.count(lane, |totals| add(&mut totals.caused_ns, span.to_ns - span.from_ns));
+    /// Adds time of this many waits to their payer.
+    fn charge(&mut self, payer: Option<HoldId>, start_ns: i64, ns: i64, waits: i64) {
+        let Some(payer) = payer else { return };
+        let span = self.clip(start_ns, start_ns.saturating_add(ns), false);
+        if let (Some(lane), Some(span)) = (self.lane(payer.task), span) {
+            let ns = (span.to_ns - span.from_ns).saturating_mul(waits);
+            self.count(lane, |totals| add(&mut totals.caused_ns, ns));
         }
     }
 }

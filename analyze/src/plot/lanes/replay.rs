@@ -2,7 +2,7 @@
 
 use intervals::{
     input::Input,
-    items::{Hold, Item, Needs, Share, Sink, Wait},
+    items::{Hold, Item, Needs, Share, Sink, Stretch, Wait},
 };
 use output::AnalyzeError;
 
@@ -34,6 +34,8 @@ pub(super) struct Kept {
     from_ns: i64,
     holds: Vec<Hold>,
     waits: Vec<Wait>,
+    stretches: Vec<Stretch>,
+    /// Of waits that have their own.
     shares: Vec<(Wait, Share)>,
     losses: Vec<(i64, i64)>,
     pub(super) end: Replayed,
@@ -56,6 +58,7 @@ impl Sink for Kept {
         match item {
             Item::Hold(hold) if is_kept(hold.end_ns) => self.holds.push(*hold),
             Item::Wait(wait) if is_kept(wait.end_ns) => self.waits.push(*wait),
+            Item::Stretch(of) if is_kept(of.start_ns.saturating_add(of.ns)) => self.stretches.push(*of),
             Item::Share(wait, share) if is_kept(share.start_ns.saturating_add(share.ns)) => {
                 self.shares.push((*wait, *share));
             }
@@ -69,6 +72,7 @@ impl Replay for Kept {
     fn replay(&self, _until_ns: Option<i64>, sink: &mut impl Sink) -> Result<Replayed, AnalyzeError> {
         self.holds.iter().for_each(|hold| sink.push(Item::Hold(hold)));
         self.waits.iter().for_each(|wait| sink.push(Item::Wait(wait)));
+        self.stretches.iter().for_each(|stretch| sink.push(Item::Stretch(stretch)));
         self.shares.iter().for_each(|(wait, share)| sink.push(Item::Share(wait, share)));
         self.losses.iter().for_each(|&(ts_ns, count)| sink.push(Item::Lost { ts_ns, count }));
         Ok(self.end)

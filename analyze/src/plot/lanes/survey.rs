@@ -7,7 +7,7 @@ use trace_format::TaskId;
 
 use super::chart::{LockContext, MAX_LANES, MAX_SITES};
 use crate::charges::add;
-use intervals::items::{Hold, HoldState, Item, Needs, Outcome, Share, Sink};
+use intervals::items::{Hold, HoldId, HoldState, Item, Needs, Outcome, Sink};
 
 /// The times of each thread and each site, and the span of all of them.
 #[derive(Debug)]
@@ -109,7 +109,8 @@ impl Sink for Survey<'_> {
                     add(&mut rank.wait_ns, ns);
                 }
             }
-            Item::Share(_, share) => self.share(share),
+            Item::Share(_, share) => self.charge(share.payer, share.start_ns, share.ns, 1),
+            Item::Stretch(of) => self.charge(of.payer, of.start_ns, of.ns, of.waits),
             _ => {}
         }
     }
@@ -124,11 +125,12 @@ impl Survey<'_> {
         add(self.sites.entry(self.context.site(hold.stack)).or_default(), ns);
     }
 
-    fn share(&mut self, share: &Share) {
-        let part = self.part(share.start_ns, share.start_ns.saturating_add(share.ns));
-        if let (Some(payer), Some((from_ns, to_ns))) = (share.payer, part) {
+    /// Adds time of this many waits to their payer.
+    fn charge(&mut self, payer: Option<HoldId>, start_ns: i64, ns: i64, waits: i64) {
+        let part = self.part(start_ns, start_ns.saturating_add(ns));
+        if let (Some(payer), Some((from_ns, to_ns))) = (payer, part) {
             let caused_ns = &mut self.threads.entry(payer.task).or_default().caused_ns;
-            add(caused_ns, to_ns.saturating_sub(from_ns));
+            add(caused_ns, to_ns.saturating_sub(from_ns).saturating_mul(waits));
         }
     }
 }

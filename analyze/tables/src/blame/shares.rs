@@ -1,9 +1,6 @@
 //! Adds up shares of waits by the stacks of holder and waiter, while the trace is read.
 
-use std::{
-    hash::{Hash, Hasher},
-    mem,
-};
+use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId};
@@ -22,7 +19,8 @@ use intervals::{
     input::names::Names,
     input::selection::Selection,
     input::trust::TrustCounter,
-    items::{Columns, Item, Needs, Outcome, Share, Sink, Wait},
+    items::{Columns, Item, Needs, Outcome, Payer, Sink, Wait},
+    shares::{Account, ShareSums, WaitShares},
 };
 
 /// The holder and the waiter, by stack.
@@ -68,38 +66,24 @@ sums! {
     }
 }
 
-/// Adds up the shares of waits. A wait is selected or not at its end, so until then its shares are kept apart: one sum per holder's
-/// stack, for each task that waits.
+/// Adds up the shares of the selected waits.
 pub struct Shares<'a> {
-    by: By,
     /// `None` in a table without periods.
     periods: Option<Periods>,
-    names: &'a Names,
     selection: &'a Selection,
     rules: Rules,
-    pub sums: FxHashMap<BlameKey, BlameSums>,
-    open: FxHashMap<WaitId, WaitShares>,
-    /// The shares of one open wait, if its first share was the last first one. Most waits are alone on their lock: all their shares come
-    /// one after the other, and are not looked up.
-    latest: Option<WaitId>,
-    of_latest: WaitShares,
+    waits: WaitShares<Book<'a>>,
     /// Of locks whose holds are not recorded.
     passes: Passes,
     pub trust: TrustCounter,
 }
 
-/// An open wait: no task waits for a lock twice.
-type WaitId = (LockId, TaskId);
-/// The shares of an open wait.
-type WaitShares = Vec<(BlameKey, BlameSums)>;
-
 impl<'a> Shares<'a> {
     pub fn new(by: By, input: &'a Input<'_>) -> Self {
         let (names, selection, rules) = (&input.names, &input.selection, input.rules());
-        let (sums, open) = (FxHashMap::default(), FxHashMap::default());
-        let (latest, of_latest, passes) = (None, Vec::new(), Passes::default());
-        let trust = TrustCounter::default();
-        Self { by, periods: None, names, selection, rules, sums, open, latest, of_latest, passes, trust }
+        let waits = WaitShares::new(Book { by, names, sums: FxHashMap::default() });
+        let (passes, trust) = (Passes::default(), TrustCounter::default());
+        Self { periods: None, selection, rules, waits, passes, trust }
     }
 
     /// Keeps the periods in which waits ended apart.
@@ -107,39 +91,10 @@ impl<'a> Shares<'a> {
         Self { periods: Some(periods), ..self }
     }
 
-    fn key(&self, charged: Charged, wait: &Wait, task: Option<TaskId>, holder: Option<StackId>) -> BlameKey {
-        let kernel = self.names.lock(wait.lock).is_some_and(|lock| lock.kind.is_kernel());
-        let class = self.names.class_number(wait.lock);
-        let key = BlameKey { charged, ..BlameKey::default() };
-        match self.by {
-            By::Host => key,
-            By::Task => BlameKey { task, ..key },
-            By::Pair => BlameKey { class, kernel, holder, waiter: wait.stack, ..key },
-            By::Site | By::State | By::Lock | By::Depth => BlameKey { class, kernel, holder, ..key },
-        }
+    /// Returns the sums and the counts of the trust block.
+    pub fn finish(self) -> (FxHashMap<BlameKey, BlameSums>, TrustCounter) {
+        (self.waits.account.sums, self.trust)
     }
-
-    /// Returns the shares of an open wait so far.
-    fn shares(&mut self, id: WaitId, is_first: bool) -> &mut WaitShares {
-        if self.latest != Some(id) {
-            if !is_first {
-                return self.open.entry(id).or_default();
-            }
-            if let Some(last) = self.latest.replace(id) {
-                // The lists are exchanged, and keep their memory.
-                mem::swap(self.open.entry(last).or_default(), &mut self.of_latest);
-            }
-        }
-        &mut self.of_latest
-    }
-
-    fn add(&mut self, key: BlameKey, more: &BlameSums) {
-        self.sums.entry(key).or_default().merge(more);
-    }
-}
-
-fn one(ns: i64) -> BlameSums {
-    BlameSums { wait_caused_ns: ns, shares: 1, longest_ns: ns, cut_by_loss: 0 }
 }
 
 impl Sink for Shares<'_> {
@@ -152,8 +107,7 @@ impl Sink for Shares<'_> {
             Item::Hold(hold) => self.trust.hold(hold),
             Item::WaitBegins(wait) if !self.rules.measures_holds(wait.lock) => self.passes.begin(wait),
             Item::Wait(wait) => self.wait(wait),
-            Item::Share(wait, share) => self.share(wait, share),
-            _ => {}
+            _ => self.waits.push(item),
         }
     }
 }
@@ -162,61 +116,84 @@ impl Shares<'_> {
     fn wait(&mut self, wait: &Wait) {
         // Waits that are not selected pass the lock on, too.
         let passed = if wait.gap_ns.is_none() { self.passes.end(wait) } else { Vec::new() };
-        let Self { sums, open, latest, of_latest, .. } = self;
-        let id = (wait.lock, wait.task);
-        let shares = match latest.take_if(|latest| *latest == id) {
-            Some(_) => Some(of_latest),
-            None => open.get_mut(&id),
-        };
-        if !self.selection.selects_wait(wait) {
-            shares.into_iter().for_each(Vec::clear);
-            return;
-        }
+        let waiter = self.selection.selects_wait(wait).then(|| Waiter {
+            period: self.periods.map_or(0, |periods| periods.number(wait.end_ns)),
+            stack: wait.stack.filter(|_| self.waits.account.by == By::Pair),
+            is_cut: wait.outcome == Outcome::CutByLoss,
+        });
+        self.waits.end(wait, waiter);
+        let Some(waiter) = waiter else { return };
         self.trust.wait(wait);
-        let cut = wait.outcome == Outcome::CutByLoss;
-        let period = self.periods.map_or(0, |periods| periods.number(wait.end_ns));
-        // The task waits again: its list keeps its memory.
-        for (key, of_key) in shares.into_iter().flat_map(|shares| shares.drain(..)) {
-            let key = BlameKey { period, ..key };
-            let of_key = BlameSums { cut_by_loss: if cut { of_key.shares } else { 0 }, ..of_key };
-            sums.entry(key).or_default().merge(&of_key);
-        }
         if wait.gap_ns.is_none() {
+            let book = &mut self.waits.account;
             let parts = match wait.owner {
-                Some(owner) => vec![(self.key(Charged::Owner, wait, Some(owner), None), wait.wait_ns)],
-                None => passed.into_iter().map(|(waker, ns)| (self.passed(wait, waker), ns)).collect(),
+                Some(_) => vec![(Charged::Owner, wait.owner, None, wait.wait_ns)],
+                None => passed.into_iter().map(|(waker, ns)| charged_to(waker, ns)).collect(),
             };
-            for (key, ns) in parts {
-                let key = BlameKey { period, ..key };
-                self.add(key, &BlameSums { cut_by_loss: i64::from(cut), ..one(ns) });
+            for (charged, task, holder, ns) in parts {
+                book.add(wait.lock, waiter, book.key(wait.lock, charged, task, holder), ShareSums::one(ns));
             }
         }
     }
+}
 
-    fn passed(&self, wait: &Wait, waker: Option<Waker>) -> BlameKey {
-        match waker {
-            Some((task, stack)) => self.key(Charged::Waker, wait, Some(task), stack),
-            None => self.key(Charged::Unknown, wait, None, None),
+/// Returns the party that passed a lock on, with its time.
+fn charged_to(waker: Option<Waker>, ns: i64) -> (Charged, Option<TaskId>, Option<StackId>, i64) {
+    match waker {
+        Some((task, stack)) => (Charged::Waker, Some(task), stack, ns),
+        None => (Charged::Unknown, None, None, ns),
+    }
+}
+
+/// What is told apart of a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Waiter {
+    period: i64,
+    stack: Option<StackId>,
+    is_cut: bool,
+}
+
+/// The sums by holder and waiter.
+struct Book<'a> {
+    by: By,
+    names: &'a Names,
+    sums: FxHashMap<BlameKey, BlameSums>,
+}
+
+impl Book<'_> {
+    /// Returns the key of a holder.
+    fn key(&self, lock: LockId, charged: Charged, task: Option<TaskId>, holder: Option<StackId>) -> BlameKey {
+        let key = BlameKey { charged, ..BlameKey::default() };
+        match self.by {
+            By::Host => key,
+            By::Task => BlameKey { task, ..key },
+            By::Pair | By::Site | By::State | By::Lock | By::Depth => {
+                let (class, kernel) = (self.names.class_number(lock), self.names.is_kernel(lock));
+                BlameKey { class, kernel, holder, ..key }
+            }
         }
     }
+}
 
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        let key = match share.payer {
-            Some(payer) => self.key(Charged::Hold, wait, Some(payer.task), payer.stack),
+impl Account for Book<'_> {
+    type Waiter = Waiter;
+    type Payer = BlameKey;
+
+    fn payer(&self, lock: LockId, payer: Payer) -> BlameKey {
+        match payer {
+            Payer::Hold(hold) => self.key(lock, Charged::Hold, Some(hold.task), hold.stack),
             // The acquisition of the owner was not recorded, or not yet.
-            None if share.is_owners(wait) => self.key(Charged::Owner, wait, wait.owner, None),
-            None if share.free => self.key(Charged::Handoff, wait, None, None),
-            None => self.key(Charged::Gap, wait, None, None),
-        };
-        let open = self.shares((wait.lock, wait.task), share.start_ns == wait.start_ns);
-        match open.iter_mut().find(|(other, _)| *other == key) {
-            // The time of a wait in no hold is one share, also if it is several stretches.
-            Some((key, sums)) if matches!(key.charged, Charged::Handoff | Charged::Gap) => {
-                sums.wait_caused_ns = sums.wait_caused_ns.saturating_add(share.ns);
-                sums.longest_ns = sums.wait_caused_ns;
-            }
-            Some((_, sums)) => sums.merge(&one(share.ns)),
-            None => open.push((key, one(share.ns))),
+            Payer::Owner(owner) => self.key(lock, Charged::Owner, Some(owner), None),
+            Payer::Handoff => self.key(lock, Charged::Handoff, None, None),
+            _ => self.key(lock, Charged::Gap, None, None),
         }
+    }
+
+    fn add(&mut self, _: LockId, waiter: Waiter, payer: BlameKey, shares: ShareSums) {
+        let ShareSums { ns: wait_caused_ns, shares, longest_ns } = shares;
+        let key = BlameKey { period: waiter.period, waiter: waiter.stack, ..payer };
+        let cut_by_loss = if waiter.is_cut { shares } else { 0 };
+        let more = BlameSums { wait_caused_ns, shares, longest_ns, cut_by_loss };
+        self.sums.entry(key).or_default().merge(&more);
     }
 }

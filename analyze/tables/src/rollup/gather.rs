@@ -76,7 +76,7 @@ impl Gathered {
                 counts.into_iter().for_each(|(bucket, n)| *all.entry(bucket).or_default() += n);
             }
         }
-        self.blame.extend(shares.sums);
+        self.blame.extend(shares.finish().0);
         trust
     }
 }
@@ -166,8 +166,7 @@ impl Sink for Gather<'_> {
                 self.shares.push(item);
                 self.wait(wait);
             }
-            Item::WaitBegins(_) | Item::Share(..) => self.shares.push(item),
-            _ => {}
+            _ => self.shares.push(item),
         }
     }
 }

@@ -14,7 +14,7 @@ use intervals::{
     input::Input,
     input::selection::Selection,
     input::trust::TrustCounter,
-    items::{Columns, Hold, Item, Needs, Outcome, Polling, Share, Sink, Wait},
+    items::{Columns, Hold, HoldId, Item, Needs, Outcome, Polling, Sink, Wait},
 };
 
 /// The use of one lock. Holds without waits change the first fields alone, which are together: every hold of a trace comes here.
@@ -102,14 +102,14 @@ impl LockUse {
         self.polled.values().copied().fold(0, i64::saturating_add)
     }
 
-    fn share(&mut self, wait: &Wait, share: &Share) {
-        let Some(payer) = share.payer else { return };
-        let sum = match (wait.mode, payer.mode) {
-            (Mode::Exclusive, Mode::Shared) => &mut self.exclusive_by_shared_ns,
-            (Mode::Shared, Mode::Exclusive) => &mut self.shared_by_exclusive_ns,
-            _ => return,
+    /// Adds time of this many waits, each of this length.
+    fn charge(&mut self, payer: Option<HoldId>, ns: i64, exclusive: i64, shared: i64) {
+        let (sum, waits) = match payer {
+            Some(payer) if payer.mode == Mode::Shared => (&mut self.exclusive_by_shared_ns, exclusive),
+            Some(_) => (&mut self.shared_by_exclusive_ns, shared),
+            None => return,
         };
-        *sum = sum.saturating_add(share.ns);
+        *sum = sum.saturating_add(ns.saturating_mul(waits));
     }
 }
 
@@ -155,7 +155,13 @@ impl Sink for Usage<'_> {
             Item::WaitBegins(wait) => self.of(wait.lock).queue.wait_begins(wait),
             Item::Hold(hold) => self.hold(hold),
             Item::Wait(wait) => self.wait(wait),
-            Item::Share(wait, share) => self.of(wait.lock).share(wait, share),
+            Item::Stretch(of) => {
+                self.of(of.lock).charge(of.payer, of.ns, of.waits - of.shared_waits, of.shared_waits);
+            }
+            Item::Share(wait, share) => {
+                let shared = i64::from(wait.mode == Mode::Shared);
+                self.of(wait.lock).charge(share.payer, share.ns, 1 - shared, shared);
+            }
             Item::Polled(polling) if self.selection.selects_polling(polling) => {
                 self.of(polling.lock).polled(polling);
             }
