@@ -22,7 +22,7 @@ fn every_command_of_the_table_of_older_tools_shows_what_the_table_says() {
             }
             continue;
         }
-        // A command that records is only parsed: it needs privileges or time.
+        // A command that records is only parsed: tests/live/filters/older_tools.rs runs it.
         let last = match trace {
             "" => "--help".into(),
             trace => root().join("fixtures/traces").join(format!("{trace}.parquet")),

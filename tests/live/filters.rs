@@ -21,7 +21,8 @@ use trace_format::{
 mod kinds;
 mod locks;
 mod names;
-mod refusals;
+mod older_tools;
+
 mod sampling;
 mod waits;
 

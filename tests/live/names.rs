@@ -1,14 +1,16 @@
 //! Names kernel locks that are not variables: by the addresses of locks that this process uses, and in a recording of
-//! contention on them.
+//! contention on them. Functions of the kernel have file and line if an image of the kernel with debug information is installed.
 //!
-//! needs: root
+//! records the whole machine
+//! needs: root, gcc, unshare
 
 #![cfg(feature = "record")]
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read, Seek, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -34,7 +36,7 @@ fn names() -> Option<KernelLockNames<Peek>> {
     };
     let plan = Plan::new(&HostFacts::gather(), &selection).unwrap();
     let peek = LoadedPrograms::load(&plan).unwrap().take_peek().unwrap();
-    let types = TypeInfo::read(std::path::Path::new(KERNEL_BTF)).unwrap();
+    let types = TypeInfo::read(path::Path::new(KERNEL_BTF)).unwrap();
     Some(KernelLockNames::find(peek, types, |_| None))
 }
 
@@ -229,22 +231,19 @@ fn contend(done: &AtomicBool) {
     });
 }
 
-/// Returns the names of the locks in a recording of two seconds of contention.
-fn recorded_names() -> BTreeSet<String> {
+/// Records two seconds in which threads of this process contend, and reads the trace.
+fn record_contention<T>(klock: &mut Command, target: &[&str], read: impl FnOnce(&Trace) -> T) -> T {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");
-    let own = std::process::id().to_string();
     let done = AtomicBool::new(false);
     let ended = thread::scope(|scope| {
         let _end = SetOnDrop(&done);
         scope.spawn(|| contend(&done));
-        let mut record: Command = klock();
-        record.args(["record", "--locks", "kernel", "--contended-only", "-p", &own, "-d", "2s", "-o"]);
-        run(record.arg(&path))
+        klock.args(["record", "--locks", "kernel", "--contended-only", "-d", "2s"]).args(target);
+        run(klock.arg("-o").arg(&path))
     });
     assert!(ended.status.success(), "{}", ended.stderr);
-    let locks = Trace::open(&path).unwrap().locks().unwrap();
-    locks.into_iter().filter_map(|lock| lock.name).collect()
+    read(&Trace::open(&path).unwrap())
 }
 
 #[test]
@@ -257,8 +256,94 @@ fn a_recording_of_contention_names_the_locks() {
     let expected = ["mm_struct.mmap_lock", "file.f_pos_lock"];
     let mut names = BTreeSet::new();
     until("threads wait for both locks", || {
-        names.extend(recorded_names());
+        let locks = record_contention(&mut klock(), &["-p", &std::process::id().to_string()], |trace| {
+            trace.locks().unwrap()
+        });
+        names.extend(locks.into_iter().filter_map(|lock| lock.name));
         println!("{names:?}");
         expected.iter().all(|name| names.contains(*name)).then_some(())
     });
+}
+
+/// Where the linker puts the text of a kernel on x86-64.
+const TEXT: u64 = 0xffff_ffff_8100_0000;
+
+/// Makes an image with debug information that has the functions of a kernel with this build id at the places of the running kernel's, each of
+/// one instruction. Returns their lines.
+fn make_image(image: &path::Path, build_id: &str) -> BTreeMap<String, i32> {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    let function = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
+        let is_wanted = matches!(kind, "t" | "T") && words.next().is_none();
+        Some((u64::from_str_radix(address, 16).ok()?, name.to_owned())).filter(|_| is_wanted)
+    };
+    let functions: Vec<(u64, String)> = symbols.lines().filter_map(function).collect();
+    let text = functions.iter().find(|(_, name)| name == "_stext").expect("the kernel's text").0;
+    let functions = BTreeMap::from_iter(functions);
+    let (mut lines, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    let mut source = ".globl _stext\n_stext: nop\n".to_owned();
+    let later = || functions.range(text + 1..);
+    for ((address, name), (next, _)) in later().zip(later().skip(1)) {
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if is_plain && !seen.insert(name) {
+            // Another function of this name is not in the image.
+            lines.remove(name);
+        } else if is_plain {
+            source += &format!(
+                ".org {}\n.type {name}, @function\n.size {name}, {}\n",
+                address - text,
+                next - address
+            );
+            source += &format!("{name}: nop\n");
+            // Two lines for `_stext`, and four for each function.
+            lines.insert(name.clone(), 2 + 4 * seen.len() as i32);
+        }
+    }
+    let file = image.with_extension("s");
+    fs::write(&file, source).unwrap();
+    let place = format!("-Wl,-Ttext={TEXT:#x},-e,_stext,--build-id=0x{build_id}");
+    let mut gcc = Command::new("gcc");
+    let built = run(gcc.args(["-g", "-nostdlib", "-static", "-no-pie", &place, "-o"]).arg(image).arg(&file));
+    assert!(built.status.success(), "{}", built.stderr);
+    lines
+}
+
+#[test]
+#[ignore = "full: whether threads wait for kernel locks is a matter of chance"]
+fn functions_of_the_kernel_have_file_and_line_of_its_image() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let recorded = || {
+        let mut klock = Command::new("unshare");
+        let script = "mount -t tmpfs none /boot && cp \"$0\" /boot/vmlinux-$(uname -r) && exec \"$@\"";
+        klock.args(["--mount", "--propagation", "private", "sh", "-euc", script]).arg(&image);
+        klock.arg(env!("CARGO_BIN_EXE_klock"));
+        until("threads wait for kernel locks", || {
+            let mut again = Command::new(klock.get_program());
+            let stacks =
+                record_contention(again.args(klock.get_args()), &["-a"], |trace| trace.stacks().unwrap());
+            let frames = stacks.into_iter().flat_map(|stack| stack.frames);
+            let frames: Vec<_> = frames.filter(|frame| frame.kernel && frame.symbol.is_some()).collect();
+            (!frames.is_empty()).then_some(frames)
+        })
+    };
+    make_image(&image, &"0".repeat(40));
+    let frames = recorded();
+    assert!(frames.iter().all(|frame| frame.file.is_none()), "the image of another kernel: {frames:?}");
+
+    let build_id = frames.into_iter().find_map(|frame| frame.build_id).expect("the kernel has a build id");
+    let lines = make_image(&image, &build_id);
+    let mut compared = 0;
+    for frame in recorded() {
+        if let Some(line) = lines.get(frame.symbol.as_deref().unwrap()) {
+            assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("image.s")), "{frame:?}");
+            assert_eq!(frame.line, Some(*line), "{frame:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 0, "no frame has a function of the image");
 }

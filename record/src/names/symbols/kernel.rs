@@ -3,11 +3,20 @@
 //! blazesym names functions, but not variables, and static kernel locks are variables.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
+    path::PathBuf,
     thread::{self, JoinHandle},
 };
 
-use object::{Endianness, elf, read::elf::NoteIterator};
+use blazesym::{
+    MaybeDefault,
+    symbolize::source::{Elf, Kernel as KernelSource, Source},
+};
+use object::{
+    Endianness, Object as _, ObjectSymbol as _, elf,
+    read::{ReadCache, elf::NoteIterator},
+};
 
 use crate::{setup::host::read_symbols, system::hex};
 
@@ -39,6 +48,18 @@ pub(super) struct Location<'a> {
     pub(super) build_id: Option<&'a str>,
     /// Offset from the start of the kernel's text, or of the module.
     pub(super) offset: u64,
+}
+
+/// Where distributions install the kernel's image with debug information (`*` is the release): Debian, Ubuntu, Fedora.
+const IMAGES: [&str; 3] =
+    ["/boot/vmlinux-*", "/usr/lib/debug/boot/vmlinux-*", "/usr/lib/debug/lib/modules/*/vmlinux"];
+
+/// The image of the running kernel, from which functions have file and line.
+#[derive(Debug)]
+pub(super) struct Image {
+    pub(super) source: Source<'static>,
+    /// The kernel's addresses minus those in the image.
+    pub(super) shift: u64,
 }
 
 /// A [`Kernel`] that a thread of its own reads.
@@ -95,6 +116,22 @@ impl Kernel {
             build_id: self.build_id.as_deref(),
             offset: address - self.text,
         })
+    }
+
+    /// Returns the installed image with the build id of this kernel.
+    pub(super) fn installed_image(&self) -> Option<Image> {
+        let release = text_of("/proc/sys/kernel/osrelease");
+        IMAGES.iter().find_map(|place| self.image_at(place.replace('*', release.trim_end()).into()))
+    }
+
+    fn image_at(&self, path: PathBuf) -> Option<Image> {
+        let bytes = ReadCache::new(File::open(&path).ok()?);
+        let file = object::File::parse(&bytes).ok()?;
+        if file.build_id().ok()?.map(hex) != self.build_id {
+            return None;
+        }
+        let text = file.symbols().find(|symbol| symbol.name() == Ok("_stext"))?.address();
+        Some(Image { source: Elf::new(path).into(), shift: self.text.wrapping_sub(text) })
     }
 
     /// Returns the variable at an address: `name` or `name+0x10`. Sizes are unknown, so an address far behind a variable, or
@@ -175,6 +212,12 @@ fn module(line: &str) -> Option<KernelModule> {
     let start = fields.nth(3)?.strip_prefix("0x")?;
     let start = u64::from_str_radix(start, 16).ok().filter(|&start| start != 0)?;
     Some(KernelModule { start, bytes, name, build_id: None })
+}
+
+/// The names of the kernel's functions, without lines. blazesym would look for an image, too, and have no names at all if there is one
+/// and a kernel without modules.
+pub(super) fn functions() -> Source<'static> {
+    Source::Kernel(KernelSource { vmlinux: MaybeDefault::None, ..KernelSource::default() })
 }
 
 fn text_of(path: &str) -> String {

@@ -14,15 +14,12 @@ use std::{
     time::Duration,
 };
 
-use blazesym::symbolize::{
-    Input, Symbolized, Symbolizer,
-    source::{Kernel as KernelSource, Source},
-};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer, source::Source};
 use rustc_hash::FxHashMap;
 use trace_format::{Frame, LockId, LockKind, SharedStack};
 
 use super::{
-    kernel::{Kernel, ReadingKernel},
+    kernel::{self, Image, Kernel, ReadingKernel},
     mappings::Mappings,
     request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared, named, recording_frames},
 };
@@ -58,6 +55,8 @@ const ANONYMOUS: &str = "[anon]";
 pub(super) struct Worker {
     symbolizer: Symbolizer,
     kernel: Option<Kernel>,
+    /// Looked for once.
+    image: OnceCell<Option<Image>>,
     kernel_locks: Option<KernelLockNames<Peek>>,
     /// The form in which frames show their kernel addresses.
     kernel_addresses: KernelAddresses,
@@ -131,6 +130,7 @@ impl Worker {
         Self {
             symbolizer: Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build(),
             kernel,
+            image: OnceCell::new(),
             kernel_locks,
             kernel_addresses,
             mappings: Mappings::new(TargetFiles::until(stop.clone())),
@@ -377,11 +377,18 @@ impl Worker {
             bare.build_id = location.build_id.map(str::to_owned);
             bare.offset = Some(location.offset);
         }
-        let source = Source::Kernel(KernelSource::default());
-        match self.symbolizer.symbolize_single(&source, Input::AbsAddr(address.wrapping_sub(before))) {
-            Ok(Symbolized::Sym(symbol)) => named(&bare, SymbolFrame::all_of(&symbol), before),
-            _ => vec![bare],
-        }
+        let address = address.wrapping_sub(before);
+        let name = |source: &Source<'_>, at| match self.symbolizer.symbolize_single(source, at) {
+            Ok(Symbolized::Sym(symbol)) => Some(named(&bare, SymbolFrame::all_of(&symbol), before)),
+            _ => None,
+        };
+        let is_image = bare.module.as_deref() == Some("[kernel]");
+        let image = || self.image.get_or_init(|| self.kernel.as_ref()?.installed_image()).as_ref();
+        let of_image = is_image
+            .then(image)
+            .flatten()
+            .and_then(|image| name(&image.source, Input::VirtOffset(address.wrapping_sub(image.shift))));
+        of_image.or_else(|| name(&kernel::functions(), Input::AbsAddr(address))).unwrap_or(vec![bare])
     }
 
     fn user_frame(&mut self, incarnation: Incarnation, address: u64, before: u64) -> NamedFrames {
