@@ -8,10 +8,10 @@
 //! | fast  | format, documentation, and the tests of each crate by itself: no root, no download                       |
 //! | small | also the tests of the built program, and recordings of programs that log the truth themselves. A test of |
 //! |       | these two sizes never fails by chance: its result follows from the code and the kernel, also under load  |
-//! | full  | also lints, emulated kernels, other tools, viewers and engines, statistics over recordings, attacks of minutes  |
+//! | full  | also lints, emulated kernels, other tools, viewers, engines, statistics over recordings, long attacks    |
 //!
-//! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, unit tests and lints and
-//! emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings of the whole machine run one after
+//! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, such as unit tests
+//! and emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings of the whole machine run one after
 //! the other, and beside none of another program by root. Every test program is built once, and then run directly.
 
 use std::{
