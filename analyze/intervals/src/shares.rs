@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! A holds the lock 10 to 50, B 52 to 60    stretches of its waits: 1. hold of A, 2. hold of B
-//! C waits 20 to 61                         30 ns for A, of which the wait saw the end, and all of stretch 2; 3 ns for nobody
-//! D waits 30 to 61                         20 ns for A, and all of stretch 2; 3 ns for nobody
+//! C waits 20 to 61                         30 ns of stretch 1, all 8 ns of stretch 2, and 3 ns in which nobody held the lock
+//! D waits 30 to 61                         20 ns of stretch 1, all 8 ns of stretch 2, and 3 ns in which nobody held the lock
 //! ```
 //!
-//! A lock has one list of stretches while tasks wait for it, and each wait is a part of the list: between its first and its last stretch,
-//! which it may not have seen in full, the same time is charged to it as to all others. So the stretches in between are added up once for
-//! all waits, with the number of waits that each was charged to: the cost is that of the changes and of the waits, not of both multiplied.
-//! The list keeps no more than what the open waits tell apart: the stretches between the begins of two of them are added up by payer.
+//! A lock has one list of stretches while tasks wait for it. A wait covers the stretches from its begin to its end: a part of the first one
+//! and of the last one, and all of those between. [`WaitShares`] counts for each stretch the waits that cover all of it, and multiplies its
+//! length by that number once. So the work grows with the number of stretches plus the number of waits, not with their product.
+//! Stretches between which no open wait began are added up by payer, so the list stays as short as the open waits allow.
 
 use std::{hash::Hash, mem, ops::Range};
 
@@ -27,9 +27,9 @@ const MIN_STRETCHES: usize = if cfg!(test) { 2 } else { 64 };
 
 /// Receives the sums of shares.
 pub trait Account {
-    /// What is told apart of waits.
+    /// The key by which sums of waits are kept apart, such as the waiter's stack.
     type Waiter: Copy + Eq + Hash;
-    /// What is told apart of those that they wait for.
+    /// The key by which sums of payers are kept apart, such as the holder's stack.
     type Payer: Copy + Eq + Hash;
 
     /// Returns the payer of waits for a lock: a hold, an owner, nobody as the lock is free, or no recorded hold.
@@ -59,7 +59,7 @@ impl ShareSums {
         self.longest_ns = self.longest_ns.max(other.longest_ns);
     }
 
-    /// Returns the shares of this many waits, of which each had these.
+    /// Returns the sums of this many waits that have these shares each.
     fn of_waits(self, waits: i64) -> Self {
         Self { ns: self.ns.saturating_mul(waits), shares: self.shares.saturating_mul(waits), ..self }
     }
@@ -357,7 +357,7 @@ impl<W: Copy + Eq + Hash, P: Copy + Eq + Hash> LockShares<W, P> {
     }
 }
 
-/// Adds shares to those of the same payer. `is_one`: all of them are one share.
+/// Adds shares to the payer's sums. With `is_one`, all shares of the payer count as one share.
 fn add<P: PartialEq>(to: &mut Vec<(P, ShareSums)>, payer: P, more: ShareSums, is_one: bool) {
     match to.iter_mut().find(|(other, _)| *other == payer) {
         Some((_, sums)) if is_one => *sums = ShareSums::one(sums.ns.saturating_add(more.ns)),

@@ -73,7 +73,7 @@ pub(super) struct Charges<'a, C> {
     names: &'a Names,
     /// Returns the code of a holder of a lock.
     code: fn(&Names, LockId, Option<StackId>) -> C,
-    /// The number of waits, each of which is counted with its first holder, and their ns.
+    /// By stack: the number of waits, of which each counts for its first holder only, and the ns that were waited for all holders.
     pub(super) sums: FxHashMap<StackKey<C>, (i64, i64)>,
 }
 

@@ -292,7 +292,7 @@ pub struct Stretch {
     pub ns: i64,
     /// The number of waits.
     pub waits: i64,
-    /// How many of them are shared.
+    /// The number of waits for a shared hold, which are among `waits`.
     pub shared_waits: i64,
 }
 

@@ -145,7 +145,7 @@ fn charged_to(waker: Option<Waker>, ns: i64) -> (Charged, Option<TaskId>, Option
     }
 }
 
-/// What is told apart of a wait.
+/// The key by which sums of waits are kept apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Waiter {
     period: i64,
