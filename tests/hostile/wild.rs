@@ -212,7 +212,7 @@ fn a_thread_that_holds_thousands_of_locks_is_analyzed() {
 
 #[test]
 fn a_lock_with_thousands_of_owners_or_waiters_is_analyzed() {
-    for (events, sizes) in [many_owners(4_000), many_waiters(4_000), long_chain(300)] {
+    for (events, sizes) in [many_owners(4_000), many_waiters(4_000), long_chain(2_000)] {
         all_commands(&write(events, sizes));
     }
 }

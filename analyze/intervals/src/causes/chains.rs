@@ -3,6 +3,7 @@
 //! Each queue has at most one successor, so queues are trees whose roots are the ends of chains, and cycles. A queue keeps its load:
 //! the waits whose chains lead through it, by the number of locks on the way. A link or a wait that changes moves a load along one path,
 //! so it costs the depth of the chain, however many tasks wait. In a cycle every queue is an end: no load goes around.
+//! A chain that would have more queues than `LONGEST_CHAIN` ends where it reached that length.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,9 @@ use trace_format::LockId;
 
 use super::tasks::TaskIndex;
 use crate::items::Waiters;
+
+/// The most queues of a chain: without a limit, a chain would take time and memory by the square of its length.
+const LONGEST_CHAIN: usize = 100;
 
 /// The changes in the nanosecond of the clock, and the nested waits.
 #[derive(Debug, Default)]
@@ -186,9 +190,16 @@ impl Chains {
         if let Some(before) = before {
             self.unlink(queue, before, now_ns);
         }
-        if let Some(next) = next {
+        if let Some(next) = next.filter(|next| self.has_room(queue, *next)) {
             self.link(queue, next, now_ns);
         }
+    }
+
+    /// Whether the chains that lead through a queue can go on with another one.
+    fn has_room(&self, queue: u32, next: u32) -> bool {
+        let after = |at: &u32| self.nodes[*at as usize].next.filter(|_| self.nodes[*at as usize].cycle == 0);
+        let behind = self.nodes[queue as usize].load.len().max(1);
+        behind + std::iter::successors(Some(next), after).take(LONGEST_CHAIN).count() <= LONGEST_CHAIN
     }
 
     /// Adds the load of a queue to all that follow it, up to the end, or removes it.
@@ -345,6 +356,26 @@ mod tests {
         assert_eq!(ends, expected, "the whole cycle is settled, and has one number of waiters");
         chains.set_next(1, None, 5);
         assert_eq!(loads(&chains), [&[1, 2][..], &[1, 1, 2], &[1], &[1]]);
+    }
+
+    #[test]
+    fn a_chain_ends_at_its_greatest_length_whichever_end_comes_first() {
+        const QUEUES: u32 = 2 * LONGEST_CHAIN as u32 + 1;
+        for first_comes_first in [true, false] {
+            let mut chains = of(QUEUES);
+            (0..QUEUES).for_each(|queue| chains.add_waits(queue, 1, 0));
+            let links =
+                (0..QUEUES - 1).map(|queue| if first_comes_first { queue } else { QUEUES - 2 - queue });
+            links.for_each(|queue| chains.set_next(queue, Some(queue + 1), 0));
+            (0..QUEUES).for_each(|queue| chains.flush(queue, 10));
+            let waits =
+                chains.due.iter().filter(|due| matches!(due.share, Share::End(_))).map(|due| due.waits);
+            assert_eq!(waits.sum::<i64>(), i64::from(QUEUES), "each wait has one end");
+            let ends = (0..QUEUES).filter(|queue| chains.nodes[*queue as usize].is_end()).count();
+            assert_eq!(ends, 3, "two whole chains, and the queue that is left");
+            let deepest = chains.nodes.iter().map(|node| node.load.len()).max();
+            assert_eq!(deepest, Some(LONGEST_CHAIN));
+        }
     }
 
     #[test]

@@ -143,13 +143,13 @@ impl<'a> Forward<'a> {
         let link = self.wait_ends(ns, task, (index, id), row);
         let is_shared = row.mode() == Some(Mode::Shared);
         let lock = self.locks.get(index);
-        if lock.is_exclusive && lock.holders.iter().any(|holder| *holder != task) {
+        if lock.ends_others(task, is_shared) {
             self.end_others(task, (index, id), |held| !(is_shared && held.is_shared));
         }
         let lock = self.locks.get(index);
         let mut change = Change::None;
         if lock.measures(is_shared) {
-            lock.holders.push(task);
+            lock.add_holder(task, is_shared);
             self.tasks[task].held.push(Held { lock: id, is_shared });
             change = Change::Acquired;
         }
@@ -164,7 +164,7 @@ impl<'a> Forward<'a> {
         let same = of.held.iter().rposition(is_it);
         let mut change = Change::None;
         if let Some(at) = same.or_else(|| of.held.iter().rposition(|held| held.lock == id)) {
-            lock.remove_holder(task);
+            lock.remove_holder(task, of.held[at].is_shared);
             if at + 1 < of.held.len() {
                 of.end_hold(at);
             } else {
@@ -183,8 +183,8 @@ impl<'a> Forward<'a> {
         self.end_others(task, (index, id), |_| true);
         let of = &mut self.tasks[task];
         while let Some(at) = of.held.iter().rposition(|held| held.lock == id) {
+            self.locks.get(index).remove_holder(task, of.held[at].is_shared);
             of.end_hold(at);
-            self.locks.get(index).remove_holder(task);
         }
         self.note(ns, task, Change::None, None);
     }
@@ -202,8 +202,8 @@ impl<'a> Forward<'a> {
             }
             let of = &mut self.tasks[other];
             while let Some(at) = of.held.iter().rposition(|held| held.lock == id && is_over(held)) {
+                self.locks.get(index).remove_holder(other, of.held[at].is_shared);
                 of.end_hold(at);
-                self.locks.get(index).remove_holder(other);
             }
         }
     }

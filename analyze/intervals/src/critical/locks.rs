@@ -69,8 +69,9 @@ pub(super) struct Lock {
     pub(super) is_exclusive: bool,
     measures: [bool; 2],
     losses: usize,
-    /// The tasks that hold it, once for each hold.
+    /// The tasks that hold it, once for each hold, and how many of the holds exclude all others.
     pub(super) holders: Vec<TaskIndex>,
+    exclusive: u32,
     pub(super) released: Last,
     /// All that most locks do not have.
     rare: Option<Box<Rare>>,
@@ -99,7 +100,8 @@ impl Locks {
         let lock = &mut self.all[index];
         if lock.losses != self.losses {
             lock.losses = self.losses;
-            (lock.holders, lock.released, lock.rare) = (Vec::new(), Last::default(), None);
+            (lock.holders, lock.exclusive) = (Vec::new(), 0);
+            (lock.released, lock.rare) = (Last::default(), None);
         }
         lock
     }
@@ -121,6 +123,7 @@ impl Lock {
             measures: [Mode::Exclusive, Mode::Shared].map(|mode| rules.measures(id, mode)),
             losses,
             holders: Vec::new(),
+            exclusive: 0,
             released: Last::default(),
             rare: None,
         }
@@ -159,10 +162,23 @@ impl Lock {
         self.rare.as_deref().and_then(|rare| rare.released_exclusively.as_ref()).unwrap_or(&self.released)
     }
 
+    /// Whether an acquisition ends holds of other tasks.
+    pub(super) fn ends_others(&self, task: TaskIndex, is_shared: bool) -> bool {
+        let may_end = self.is_exclusive && (!is_shared || self.exclusive > 0);
+        may_end && self.holders.iter().any(|holder| *holder != task)
+    }
+
+    /// Adds a hold of a task.
+    pub(super) fn add_holder(&mut self, task: TaskIndex, is_shared: bool) {
+        self.holders.push(task);
+        self.exclusive += u32::from(!is_shared);
+    }
+
     /// Removes a hold of a task.
-    pub(super) fn remove_holder(&mut self, task: TaskIndex) {
+    pub(super) fn remove_holder(&mut self, task: TaskIndex, is_shared: bool) {
         if let Some(at) = self.holders.iter().rposition(|holder| *holder == task) {
             self.holders.swap_remove(at);
+            self.exclusive -= u32::from(!is_shared);
         }
     }
 }

@@ -3,6 +3,8 @@
 //! The holds and waits of one lock enter in the order of the trace. Time passes between two of them, and the events of one nanosecond
 //! are settled when the next one begins, so their order does not matter.
 
+use std::collections::VecDeque;
+
 use trace_format::{Mode, TaskId};
 
 use crate::frame::sums;
@@ -66,7 +68,8 @@ pub struct LockQueue {
     episode: Option<Episode>,
     /// Acquisitions in the current nanosecond.
     arrivals: Vec<Arrival>,
-    waiting: Vec<Waiting>,
+    /// In the order in which they began.
+    waiting: VecDeque<Waiting>,
     /// The number of acquisitions from which on an episode is a convoy or saturated.
     min_acquisitions: i64,
     pub sums: QueueSums,
@@ -83,7 +86,7 @@ impl LockQueue {
         self.advance(wait.start_ns);
         self.episode.get_or_insert(Episode { start_ns: self.now_ns, ..Episode::default() });
         let Wait { task, mode, start_ns, .. } = *wait;
-        self.waiting.push(Waiting { task, mode, start_ns, overtaken: 0 });
+        self.waiting.push_back(Waiting { task, mode, start_ns, overtaken: 0 });
     }
 
     #[inline]
@@ -114,7 +117,7 @@ impl LockQueue {
             wait.start_seen && waiting.task == wait.task && waiting.start_ns == wait.start_ns
         };
         let Some(at) = self.waiting.iter().position(is_it) else { return };
-        let waiting = self.waiting.remove(at);
+        let Some(waiting) = self.waiting.remove(at) else { return };
         self.sums.overtaken_max = self.sums.overtaken_max.max(waiting.overtaken);
         if wait.outcome == Outcome::CutByLoss && self.waiting.is_empty() {
             self.settle();
@@ -156,11 +159,11 @@ impl LockQueue {
     fn settle(&mut self) {
         self.arrivals.sort_by_key(|arrival| arrival.task);
         for Arrival { task, mode, came_ns } in self.arrivals.drain(..) {
+            let is_earlier = |waiting: &&mut Waiting| waiting.start_ns < came_ns;
             let is_overtaken = |waiting: &&mut Waiting| {
-                let excludes = mode == Mode::Exclusive || waiting.mode == Mode::Exclusive;
-                waiting.task != task && waiting.start_ns < came_ns && excludes
+                waiting.task != task && (mode == Mode::Exclusive || waiting.mode == Mode::Exclusive)
             };
-            for waiting in self.waiting.iter_mut().filter(is_overtaken) {
+            for waiting in self.waiting.iter_mut().take_while(is_earlier).filter(is_overtaken) {
                 waiting.overtaken += 1;
                 self.sums.overtakes += 1;
                 self.sums.overtaken_max = self.sums.overtaken_max.max(waiting.overtaken);

@@ -13,7 +13,7 @@ impl Builder<'_> {
         }
         self.tasks[task].wait = Some(OpenWait { lock, since_ns: row.ts_ns, stack: row.stack });
         if let Some(index) = self.locks.find(lock.0) {
-            self.locks[index].waiting.push(task);
+            self.locks[index].waiting.push_back(task);
         }
         if self.is_barrier(lock) {
             self.links.arrive(lock, task, row.ts_ns);
@@ -69,9 +69,7 @@ impl Builder<'_> {
             }
         }
         if !self.tasks[task].held.has(index) {
-            of.holders.push((task, mode));
-            let exclusive = of.holders.iter().filter(|(_, mode)| *mode == Mode::Exclusive).count();
-            of.most_holders = of.most_holders.max(u32::try_from(exclusive).unwrap_or(u32::MAX));
+            of.holders.add(task, mode);
         }
         of.was_held = true;
         self.tasks[task].held.push((index, mode));
@@ -84,11 +82,9 @@ impl Builder<'_> {
     /// Ends the holds of other tasks that this acquisition excludes: their releases are not on record. They ended at the last row of their task.
     fn end_unseen(&mut self, task: TaskIndex, lock: u32, mode: Mode, id: LockId) {
         let rules = &self.context.rules;
-        let is_over = |other: &(TaskIndex, Mode)| {
-            other.0 != task && (rules.excludes(id, mode) || rules.excludes(id, other.1))
-        };
-        while let Some(at) = self.locks[lock].holders.iter().position(is_over) {
-            let (holder, _) = self.locks[lock].holders.remove(at);
+        let is_over = |other| rules.excludes(id, mode) || rules.excludes(id, other);
+        for holder in self.locks[lock].holders.others(task, is_over) {
+            self.locks[lock].holders.remove(holder);
             while let Some(at) = self.tasks[holder].held.last_of(lock) {
                 let Some((_, mode)) = self.tasks[holder].held.remove(at) else { break };
                 let ns = self.tasks[holder].at_ns;
@@ -100,7 +96,9 @@ impl Builder<'_> {
     pub(super) fn waits_no_more(&mut self, task: TaskIndex, lock: LockId) {
         let Some(index) = self.locks.find(lock.0) else { return };
         let of = &mut self.locks[index];
-        of.waiting.retain(|other| *other != task);
+        if let Some(at) = of.waiting.iter().position(|other| *other == task) {
+            of.waiting.remove(at);
+        }
         of.woken = of.woken.filter(|(woken, _)| *woken != task);
     }
 
@@ -132,7 +130,7 @@ impl Builder<'_> {
         let mode = match at.and_then(|at| held.remove(at)) {
             Some((_, mode)) => {
                 if !held.has(index) {
-                    of.holders.retain(|(holder, _)| *holder != task);
+                    of.holders.remove(task);
                 }
                 mode
             }
@@ -150,7 +148,7 @@ impl Builder<'_> {
         of.was_held = true;
         of.released_ns = Some(row.ts_ns);
         if of.woken.is_none() {
-            of.woken = of.waiting.first().map(|first| (*first, row.ts_ns));
+            of.woken = of.waiting.front().map(|first| (*first, row.ts_ns));
         }
         if self.context.rules.excludes(lock, mode) {
             of.released_exclusively_ns = Some(row.ts_ns);
