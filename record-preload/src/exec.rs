@@ -1,6 +1,7 @@
 //! Functions that start programs. A program may be unable to load this library: in another root or mount namespace, as a user who must not
-//! read it, or of 32 bits. Its loader would print an error, so the library is taken out of the LD_PRELOAD that it gets. Everything else is
-//! forwarded unchanged. Programs that do not record themselves are counted by reason.
+//! read it, or of 32 bits. Its loader would print an error, so the library is taken out of the LD_PRELOAD that it gets. An address
+//! sanitizer ends a program that loads another library first, so the program gets the sanitizer's option against that, also where a script
+//! has set options of its own. Everything else is forwarded unchanged. Programs that do not record themselves are counted by reason.
 //!
 //! Not seen: programs that are started by system calls without these functions.
 
@@ -23,6 +24,10 @@ use crate::{
 /// Maximum length of a path.
 const MAX_PATH: usize = 4096;
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
+/// The options of address sanitizers, and the one without which they end the program.
+const SANITIZER: &[u8] = b"ASAN_OPTIONS=";
+const ORDER: &[u8] = b"verify_asan_link_order";
+const ORDER_OFF: &CStr = c"ASAN_OPTIONS=verify_asan_link_order=0";
 /// Characters that separate paths in the variable.
 const SEPARATORS: [u8; 2] = [b':', b' '];
 
@@ -93,25 +98,64 @@ fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| SEPARATORS.contains(byte)).filter(|word| !word.is_empty())
 }
 
+/// Copies parts of an entry to `to`, and a zero behind them. Returns the number of bytes.
+unsafe fn write_entry<'a>(parts: impl Iterator<Item = &'a [u8]>, to: *mut u8) -> usize {
+    let mut count = 0;
+    for part in parts.chain([b"\0".as_slice()]) {
+        // SAFETY: the caller has room for all parts.
+        unsafe { to.add(count).copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+        count += part.len();
+    }
+    count
+}
+
 /// Writes the entry for the other libraries of `value` to `to`, which has room for the old entry with its terminating zero.
 /// Returns the number of bytes; 0 if there are no other libraries.
 unsafe fn write_others(value: &[u8], to: *mut u8) -> usize {
-    let mut count = 0;
-    let mut put = |bytes: &[u8]| {
-        // SAFETY: the new entry consists of parts of the old one.
-        unsafe { to.add(count).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        count += bytes.len();
-    };
-    for (index, word) in words(value).filter(|word| *word != own_path()).enumerate() {
-        put(if index == 0 { VARIABLE } else { b":" });
-        put(word);
+    let others = || words(value).filter(|word| *word != own_path());
+    if others().next().is_none() {
+        return 0;
     }
-    if count > 0 {
-        // SAFETY: as above.
-        unsafe { to.add(count).write(0) };
-        count += 1;
+    let parts =
+        others().enumerate().flat_map(|(index, word)| [if index == 0 { VARIABLE } else { b":" }, word]);
+    // SAFETY: the new entry consists of parts of the old one.
+    unsafe { write_entry(parts, to) }
+}
+
+/// What changes in the environment of a new program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edit {
+    /// This library is not loaded.
+    WithoutLibrary,
+    /// An address sanitizer accepts the library.
+    WithOrderOff,
+}
+
+impl Edit {
+    /// Returns the most bytes of the entry that replaces this one, with its terminating zero; 0 if it stays.
+    fn room(self, entry: &[u8]) -> usize {
+        match self {
+            Self::WithoutLibrary => loading_value(entry).map_or(0, |_| entry.len() + 1),
+            Self::WithOrderOff if entry.starts_with(SANITIZER) => {
+                entry.len() + ORDER_OFF.to_bytes().len() + 1
+            }
+            Self::WithOrderOff => 0,
+        }
     }
-    count
+
+    /// Writes the entry that replaces one with room. Returns the number of bytes; 0 if there is none in its place.
+    unsafe fn write(self, entry: &[u8], to: *mut u8) -> usize {
+        // SAFETY: the caller has room.
+        unsafe {
+            match self {
+                Self::WithoutLibrary => loading_value(entry).map_or(0, |value| write_others(value, to)),
+                Self::WithOrderOff => {
+                    let option = &ORDER_OFF.to_bytes()[SANITIZER.len()..];
+                    write_entry([entry, b":", option].into_iter(), to)
+                }
+            }
+        }
+    }
 }
 
 /// Returns the bytes of an entry.
@@ -144,50 +188,61 @@ unsafe fn with_environment(
         }
     };
     process::count_programs_because(1, reason);
-    let is_edited = matches!(reason, Some(Unrecorded::Elsewhere | Unrecorded::OtherMachine));
     // SAFETY: the caller's obligation.
-    let result = unsafe { if is_edited { with_edited(environment, run) } else { run(environment) } };
+    let edit = unsafe {
+        match reason {
+            Some(Unrecorded::Cleared) => None,
+            Some(Unrecorded::Elsewhere | Unrecorded::OtherMachine) => Some(Edit::WithoutLibrary),
+            _ if own_path().is_empty() || entries(environment).any(names_order) => None,
+            _ => Some(Edit::WithOrderOff),
+        }
+    };
+    // SAFETY: the caller's obligation.
+    let result = unsafe {
+        match edit {
+            Some(edit) => with_edited(environment, edit, run),
+            None => run(environment),
+        }
+    };
     if result != 0 {
         process::count_programs_because(-1, reason);
     }
     result
 }
 
-/// Whether an environment loads this library.
-unsafe fn has_library(mut environment: Strings) -> bool {
+/// Returns the entries of an environment.
+unsafe fn entries<'a>(environment: Strings) -> impl Iterator<Item = &'a [u8]> {
     // SAFETY: null, or a null-terminated list of strings.
-    unsafe {
-        while !environment.is_null() && !(*environment).is_null() {
-            if loading_value(text(*environment)).is_some() {
-                return true;
-            }
-            environment = environment.add(1);
-        }
-    }
-    false
+    (0..).map_while(move |at| unsafe {
+        let is_there = !environment.is_null() && !(*environment.add(at)).is_null();
+        is_there.then(|| text(*environment.add(at)))
+    })
 }
 
-/// Calls `run` with the environment without this library.
-unsafe fn with_edited(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
-    let (mut count, mut bytes) = (0, 0);
+/// Whether an environment loads this library.
+unsafe fn has_library(environment: Strings) -> bool {
+    // SAFETY: the caller's obligation.
+    unsafe { entries(environment) }.any(|entry| loading_value(entry).is_some())
+}
+
+/// Whether an entry has the option of an address sanitizer.
+fn names_order(entry: &[u8]) -> bool {
+    entry.starts_with(SANITIZER) && entry.windows(ORDER.len()).any(|part| part == ORDER)
+}
+
+/// Calls `run` with an edited environment.
+unsafe fn with_edited(environment: Strings, change: Edit, run: impl FnOnce(Strings) -> c_int) -> c_int {
     // SAFETY: a null-terminated list of strings.
     unsafe {
-        while !(*environment.add(count)).is_null() {
-            let entry = text(*environment.add(count));
-            if loading_value(entry).is_some() {
-                bytes += entry.len() + 1;
-            }
-            count += 1;
+        let bytes: usize = entries(environment).map(|entry| change.room(entry)).sum();
+        // One more may be added, and the null at the end.
+        let count = entries(environment).count() + 2;
+        if count <= SMALL_LIST && bytes <= SMALL_TEXT {
+            return with_small(environment, change, run);
         }
-        if bytes == 0 {
-            return run(environment);
-        }
-        if count < SMALL_LIST && bytes <= SMALL_TEXT {
-            return with_small(environment, run);
-        }
-        let size = (count + 1) * size_of::<usize>() + bytes;
+        let size = count * size_of::<usize>() + bytes;
         let Some(memory) = sys::allocate(size) else { return run(environment) };
-        edit(environment, memory.cast(), memory.add((count + 1) * size_of::<usize>()));
+        edit(environment, change, memory.cast(), memory.add(count * size_of::<usize>()));
         let result = run(memory.cast());
         // The program was started by another process, or not at all.
         sys::unmap(memory, size);
@@ -197,34 +252,43 @@ unsafe fn with_edited(environment: Strings, run: impl FnOnce(Strings) -> c_int) 
 
 /// As [`with_edited`] for an environment that fits on the stack. After a vfork, memory that the child allocates would stay.
 #[inline(never)]
-unsafe fn with_small(environment: Strings, run: impl FnOnce(Strings) -> c_int) -> c_int {
+unsafe fn with_small(environment: Strings, change: Edit, run: impl FnOnce(Strings) -> c_int) -> c_int {
     let mut list = [null::<c_char>(); SMALL_LIST];
     let mut texts = [0_u8; SMALL_TEXT];
     // SAFETY: the caller has checked the sizes.
-    unsafe { edit(environment, list.as_mut_ptr(), texts.as_mut_ptr()) };
+    unsafe { edit(environment, change, list.as_mut_ptr(), texts.as_mut_ptr()) };
     run(list.as_ptr())
 }
 
 /// Writes the edited environment to `list`, and its new entries to `texts`.
-unsafe fn edit(environment: Strings, mut list: *mut *const c_char, mut texts: *mut u8) {
-    let mut at = environment;
-    // SAFETY: both have room for the whole environment.
-    unsafe {
-        while !(*at).is_null() {
-            let mut entry = *at;
-            if let Some(value) = loading_value(text(entry)) {
-                let bytes = write_others(value, texts);
-                entry = if bytes == 0 { null() } else { texts.cast() };
-                texts = texts.add(bytes);
-            }
-            if !entry.is_null() {
-                list.write(entry);
-                list = list.add(1);
-            }
-            at = at.add(1);
+unsafe fn edit(environment: Strings, change: Edit, mut list: *mut *const c_char, mut texts: *mut u8) {
+    let mut put = |entry: *const c_char| {
+        // SAFETY: the list has room for the whole environment, one entry and the null at the end.
+        unsafe {
+            list.write(entry);
+            list = list.add(1);
         }
-        list.write(null());
+    };
+    let mut has_sanitizer = false;
+    // SAFETY: the texts have room for the changed entries.
+    unsafe {
+        for entry in entries(environment) {
+            has_sanitizer |= entry.starts_with(SANITIZER);
+            if change.room(entry) == 0 {
+                put(entry.as_ptr().cast());
+                continue;
+            }
+            let bytes = change.write(entry, texts);
+            if bytes > 0 {
+                put(texts.cast());
+            }
+            texts = texts.add(bytes);
+        }
     }
+    if change == Edit::WithOrderOff && !has_sanitizer {
+        put(ORDER_OFF.as_ptr());
+    }
+    put(null());
 }
 
 /// The entry that replaces this process's own, and its state.
@@ -387,6 +451,35 @@ mod tests {
         assert_eq!(edited(&["LD_PRELOAD=/a.so  /klock/lib.so:"]), ["LD_PRELOAD=/a.so"]);
         assert_eq!(edited(&["LD_PRELOAD=/klock/lib.so2", "C="]), ["LD_PRELOAD=/klock/lib.so2", "C="]);
         assert_eq!(edited(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_sanitizer_gets_its_option_unless_the_program_has_decided_about_it() {
+        let changed = |entries: &[&str]| {
+            let entries: Vec<CString> =
+                entries.iter().map(|entry| CString::new(*entry).expect("no zero")).collect();
+            let list: Vec<_> = entries.iter().map(|entry| entry.as_ptr()).chain([null()]).collect();
+            let mut result = Vec::new();
+            // SAFETY: null-terminated lists of strings.
+            unsafe {
+                with_edited(list.as_ptr(), Edit::WithOrderOff, |list| {
+                    result.extend(
+                        super::entries(list).map(|entry| String::from_utf8_lossy(entry).into_owned()),
+                    );
+                    0
+                });
+            }
+            result
+        };
+        let off = "ASAN_OPTIONS=verify_asan_link_order=0";
+        assert_eq!(changed(&["A=1"]), ["A=1", off]);
+        assert_eq!(
+            changed(&["ASAN_OPTIONS=a=1", "B=2"]),
+            ["ASAN_OPTIONS=a=1:verify_asan_link_order=0", "B=2"]
+        );
+        assert_eq!(changed(&["ASAN_OPTIONS="]), ["ASAN_OPTIONS=:verify_asan_link_order=0"]);
+        assert!(names_order(off.as_bytes()) && names_order(b"ASAN_OPTIONS=a=1:verify_asan_link_order=1"));
+        assert!(!names_order(b"LSAN_OPTIONS=verify_asan_link_order=0") && !names_order(b"ASAN_OPTIONS="));
     }
 
     #[test]

@@ -94,8 +94,14 @@ fn programs_with_sanitizers_and_scripts_that_start_them_end_as_alone() {
         for alone in assert_same(&place, &program, &[]) {
             assert_eq!((alone.status.code(), alone.stderr.as_str()), (Some(0), ""));
         }
-        let script = format!("{}; echo $?", program.display());
-        assert_same(&place, Path::new("/bin/sh"), &["-c", &script]);
+        let program = program.display();
+        for script in [
+            format!("{program}; echo $?"),
+            format!("ASAN_OPTIONS=color=never {program}; echo $?"),
+            format!("unset ASAN_OPTIONS; {program}; echo $?"),
+        ] {
+            assert_same(&place, Path::new("/bin/sh"), &["-c", &script]);
+        }
     }
 }
 
