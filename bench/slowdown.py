@@ -90,7 +90,7 @@ def pairs():
         child = bench.start(words, stdout=subprocess.PIPE, text=True)
         while ") T" not in pathlib.Path(f"/proc/{child.pid}/stat").read_text():
             time.sleep(0.002)
-        with bench.record(bench.folder / "t.parquet", ["-p", child.pid, "--locks", "pthread"]):
+        with bench.record(bench.folder / "t.parquet", ["-p", child.pid, "--locks", "pthread", "--probes", "uprobe"]):
             child.send_signal(signal.SIGCONT)
             printed, _ = child.communicate()
         return float(printed.split("pair_ns ")[1].split()[0])

@@ -36,7 +36,8 @@ pub(crate) enum Probe {
     Kprobe,
     /// pthread calls: COMMAND records itself (LD_PRELOAD): tens of nanoseconds per call, without root. The default if it can load klock's library.
     Preload,
-    /// pthread calls by uprobes in the C library of the process: microseconds per call, as root.
+    /// pthread calls by uprobes in the C library of the process: microseconds per call, as root. If they take more than
+    /// 5 % of the time of a process that runs already, the recording ends, unless this is given.
     Uprobe,
 }
 

@@ -36,7 +36,9 @@ fn an_attached_program_has_exactly_the_rows_that_it_expects() {
         let mut program = Running::start(program.args(["--wait", "--expected"]).stdin(Stdio::piped()));
         let pid = program.line_after("ready ");
         let mut recorder = Running::start(
-            klock().args(["record", "-f", "-p", &pid, "--locks", "futex,pthread", "-o"]).arg(&path),
+            klock()
+                .args(["record", "-f", "-p", &pid, "--locks", "futex,pthread", "--probes", "uprobe", "-o"])
+                .arg(&path),
         );
         recorder.until_recording();
         program.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it reads");

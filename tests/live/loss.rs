@@ -42,9 +42,9 @@ fn record(what: &str, threads: u64, calls: u64, ring: &str, stop: Duration) -> R
     program.args([what, &threads.to_string(), &calls.to_string()]).stdin(Stdio::piped());
     let mut program = Running::start(&mut program);
     let pid = program.line_after("ready ");
-    let locks = if what == "mutex" { "pthread" } else { "futex" };
-    let options = ["record", "-p", &pid, "--locks", locks, "--ring", ring, "-o"];
-    let mut recorder = Running::start(klock().args(options).arg(&path));
+    let locks: &[&str] = if what == "mutex" { &["pthread", "--probes", "uprobe"] } else { &["futex"] };
+    let options = ["record", "-p", &pid, "--ring", ring, "--locks"];
+    let mut recorder = Running::start(klock().args(options).args(locks).arg("-o").arg(&path));
     recorder.until_recording();
     let mut round = |number: u64| {
         program.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();

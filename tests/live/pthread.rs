@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, io::Write, process::Stdio, time::Duration};
 
-use trace_format::{Event, EventKind, LockKind, TaskRow};
+use trace_format::{Event, EventKind, LockKind, TaskRow, Trace};
 
 use crate::support::{
     self, CLOCKS_NS, Running, cannot_record, fixture, klock,
@@ -80,8 +80,11 @@ fn an_attached_program_has_exactly_the_counts_that_it_prints() {
     let mut program = std::process::Command::new(fixture("known_counts"));
     let mut program = Running::start(program.args(["--wait", "3", "2000", "4"]).stdin(Stdio::piped()));
     let pid = program.line_after("ready ");
-    let mut recorder =
-        Running::start(klock().args(["record", "-p", &pid, "--locks", "futex,pthread", "-o"]).arg(&path));
+    let mut recorder = Running::start(
+        klock()
+            .args(["record", "-p", &pid, "--locks", "futex,pthread", "--probes", "uprobe", "-o"])
+            .arg(&path),
+    );
     recorder.until_recording();
     program.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let program = program.end_within(Duration::from_secs(180));
@@ -89,6 +92,33 @@ fn an_attached_program_has_exactly_the_counts_that_it_prints() {
     let recorder = recorder.end_within(Duration::from_secs(180));
     assert!(recorder.status.success(), "{}", recorder.stderr);
     assert_counts(&Recorded::read(&path), &printed(&program.stdout));
+}
+
+#[test]
+#[ignore = "needs root; run by cargo xtask test"]
+fn uprobes_that_take_much_of_a_running_programs_time_end_the_recording_unless_they_were_chosen() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let program =
+        Running::start(std::process::Command::new(fixture("lock_pairs")).args(["1", "10000000000"]));
+    let pid = program.pid().to_string();
+    let record = |options: &[&str]| {
+        let ended = run(klock()
+            .args(["record", "-f", "-p", &pid, "--locks", "pthread", "-o"])
+            .arg(&path)
+            .args(options));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        (ended.stderr, Trace::open(&path).unwrap().info().stop_reason.clone())
+    };
+    let (said, reason) = record(&[]);
+    assert!(said.contains("its uprobes took at least") && said.contains("klock record COMMAND"), "{said}");
+    assert_eq!(reason, "its uprobes cost too much");
+    let (said, reason) = record(&["--probes", "uprobe", "-d", "2s"]);
+    assert!(!said.contains("its uprobes"), "{said}");
+    assert_eq!(reason, "duration");
 }
 
 #[test]

@@ -262,7 +262,9 @@ fn mutexes_of_a_running_go_program_are_recorded_and_those_of_a_stripped_one_are_
     let running = Running::start(Command::new(program).args(["8", "1000000"]));
     let pid = running.pid().to_string();
     let mut record_running = klock();
-    record_running.args(["record", "--locks", "go", "-d", "1s", "-p", &pid, "-f", "-o"]).arg(&trace);
+    record_running
+        .args(["record", "--locks", "go", "--probes", "uprobe", "-d", "1s", "-p", &pid, "-f", "-o"])
+        .arg(&trace);
     let ended = run(&mut record_running);
     assert!(ended.status.success(), "{}", ended.stderr);
     drop(running);

@@ -18,6 +18,15 @@ pub(crate) fn lost_on(stats: &[ProgramStats], cpu: u32) -> u64 {
     stats.iter().filter(|row| row.cpu == cpu).map(|row| lost(&row.counters)).sum()
 }
 
+/// Returns how often uprobes were met, recorded or not.
+pub(crate) fn uprobe_runs(stats: &[ProgramStats]) -> u64 {
+    let is_uprobe = |row: &&ProgramStats| {
+        [program::PTHREAD_CALL, program::PTHREAD_RETURN].iter().any(|of| *of as usize == row.program)
+    };
+    let runs = |c: &WireCounters| c.filtered + c.delivered + c.ring_full + c.guard + c.no_place;
+    stats.iter().filter(is_uprobe).map(|row| runs(&row.counters)).sum()
+}
+
 /// Adds the counters to the loss table.
 pub(crate) fn add_to(loss: &mut Loss, stats: &[ProgramStats], recursion_misses: &[(String, u64)]) {
     for ProgramStats { program, cpu, counters } in stats {

@@ -2,8 +2,11 @@
 
 use trace_format::run_info::{COMMAND_ENDED, PROCESS_ENDED};
 
-use super::Session;
+use super::{Session, kernel::KernelSide};
 use crate::options::CommandExit;
+
+/// The reason for the end of a recording whose uprobes took too much of the time of a running process.
+const UPROBES_COST: &str = "its uprobes cost too much";
 
 impl Session<'_> {
     /// Returns the reason to stop, if there is one. Also passes signals on to the command, which decides whether it ends by them.
@@ -16,7 +19,8 @@ impl Session<'_> {
         }
         let requested = self.stop.requested();
         let Some(command) = &mut self.command else {
-            return requested.or_else(|| self.target.has_ended().then(|| PROCESS_ENDED.to_owned()));
+            let ended = requested.or_else(|| self.target.has_ended().then(|| PROCESS_ENDED.to_owned()));
+            return ended.or_else(|| self.costs_too_much().then(|| UPROBES_COST.to_owned()));
         };
         if command.exit().is_some() {
             return Some(requested.unwrap_or_else(|| COMMAND_ENDED.to_owned()));
@@ -25,6 +29,17 @@ impl Session<'_> {
             command.pass_on(signal, got.elapsed());
         }
         requested.filter(|_| self.stop.is_urgent())
+    }
+
+    /// Whether uprobes cost the recorded processes too much, of which klock warns.
+    fn costs_too_much(&mut self) -> bool {
+        let Some(percent) = self.kernel.as_mut().and_then(KernelSide::costly_uprobes) else { return false };
+        let after = self.progress.elapsed().as_secs_f64();
+        self.warnings.push(format!(
+            "the recording ended after {after:.1} s: its uprobes took at least {percent} % of the process's time; start the program \
+             with klock record COMMAND, record other locks with --locks kernel,futex, or keep the uprobes with --probes uprobe"
+        ));
+        true
     }
 
     /// Returns the exit of the command, if it has exited.

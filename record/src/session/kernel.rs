@@ -34,10 +34,10 @@ use crate::{
     sources::LockSources,
     sources::pthread::ProbedFile,
     stop::Stop,
-    system::clocks::monotonic_ns,
+    system::{clocks::monotonic_ns, procfs},
 };
 
-use super::later::FileFinder;
+use super::{later::FileFinder, uprobes::ProbeCost};
 
 /// Maximum time per round for putting uprobes into new processes.
 const PROBING: Duration = Duration::from_millis(10);
@@ -69,6 +69,8 @@ pub(super) struct KernelSide {
     /// Number of processes with uprobes.
     probed: usize,
     probed_locks: LockSources,
+    /// The costs of uprobes, if they may end the recording.
+    probe_cost: Option<ProbeCost>,
 }
 
 /// A command that has not executed its program yet, as far as is known: its stacks are klock's own, which have no rows.
@@ -112,6 +114,7 @@ impl KernelSide {
             map_stacks: MapStacks::default(),
             probed: 0,
             probed_locks: LockSources::NONE,
+            probe_cost: None,
         })
     }
 
@@ -333,6 +336,19 @@ impl KernelSide {
                 self.probed_locks = self.probed_locks.merge(file.locks());
             }
         }
+    }
+
+    /// Lets uprobes end the recording once they cost the recorded processes too much.
+    pub(super) fn watch_uprobes(&mut self) {
+        self.probe_cost = (self.probed > 0).then(ProbeCost::new);
+    }
+
+    /// Returns the percentage of the processes' time that uprobes took lately, if it is too much.
+    pub(super) fn costly_uprobes(&mut self) -> Option<u128> {
+        let cost = self.probe_cost.as_mut().filter(|cost| cost.is_due())?;
+        let traps = counters::uprobe_runs(&self.loaded.counters().ok()?);
+        let pids: FxHashSet<u32> = self.attached.iter().map(|(pid, _)| *pid).collect();
+        cost.look(traps, pids.into_iter().filter_map(procfs::processor_time).sum())
     }
 
     /// Returns the recorded sources. Locks of Rust and Go are among them once a program was probed for them.

@@ -30,6 +30,7 @@ mod pauses;
 mod pausing;
 mod pipeline;
 mod start;
+mod uprobes;
 mod waiting;
 
 use checkpoints::Checkpoints;

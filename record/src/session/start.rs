@@ -19,7 +19,7 @@ use crate::{
         kernel_addresses::KernelAddresses,
         symbols::{ReadingKernel, Symbols},
     },
-    options::{Options, Target},
+    options::{Options, PthreadMethod, Target},
     preload::{Preload, PreloadOptions, library::Library},
     setup::{
         Setup, SwitchesChoice,
@@ -86,6 +86,9 @@ impl<'a> Session<'a> {
             let attached = kernel.attach(&target, pid, &probed, &mut warnings);
             attached.map_err(RecordError::or_descriptor_limit)?;
             kernel.unprobed.files = Some(files);
+            if pid.is_none() && options.pthread_method != PthreadMethod::Uprobe {
+                kernel.watch_uprobes();
+            }
         }
         let mut composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
         let clocks_start = clocks_now();

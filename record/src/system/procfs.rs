@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Component, Path, PathBuf},
     thread,
+    time::Duration,
 };
 
 use trace_format::{Syscall, TaskState, run_info::Host};
@@ -229,6 +230,8 @@ struct Stat {
     state: char,
     /// Field 9: PF_* of include/linux/sched.h.
     flags: u64,
+    /// Fields 14 and 15: the processor time of all threads in the program and in the kernel, in clock ticks.
+    used_ticks: u64,
     /// Field 22: the start in clock ticks since boot.
     start_ticks: i64,
     /// Field 51: the end of the environment in memory, 0 if there is none.
@@ -249,9 +252,17 @@ fn parse_stat(stat: &str) -> Option<Stat> {
     let mut fields = tail.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     let flags = fields.nth(5)?.parse().ok()?;
-    let start_ticks = fields.nth(12)?.parse().ok()?;
+    let used_ticks = fields.nth(4)?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    let start_ticks = fields.nth(6)?.parse().ok()?;
     let env_end = fields.nth(28)?.parse().ok()?;
-    Some(Stat { comm: comm.to_owned(), state, flags, start_ticks, env_end })
+    Some(Stat { comm: comm.to_owned(), state, flags, used_ticks, start_ticks, env_end })
+}
+
+/// Returns the processor time of a process until now.
+pub(crate) fn processor_time(pid: u32) -> Option<Duration> {
+    let ticks = read_stat(Path::new(&format!("/proc/{pid}/stat"))).ok()?.used_ticks;
+    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1));
+    Some(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
 }
 
 /// Returns the path in the line `0::/user.slice/app.scope`.
@@ -320,13 +331,13 @@ mod tests {
         let sleeper = thread::spawn(move || {
             sender.send(rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
             while is_over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                thread::sleep(std::time::Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(100));
             }
         });
         let tid = receiver.recv().unwrap();
         // It may be in other calls before, and runs between two sleeps.
         let calls = std::iter::repeat_with(|| {
-            thread::sleep(std::time::Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
             syscall(me, tid).unwrap().map(|call| call.to_string())
         });
         assert!(calls.take(30_000).flatten().any(|name| name == "clock_nanosleep"));
@@ -352,7 +363,7 @@ mod tests {
         let mut bare = std::process::Command::new("sleep").arg("100").env_clear().spawn().unwrap();
         let directory = PathBuf::from(format!("/proc/{}", bare.id()));
         let begun = std::time::Instant::now();
-        while is_starting(&directory) && begun.elapsed() < std::time::Duration::from_secs(300) {}
+        while is_starting(&directory) && begun.elapsed() < Duration::from_secs(300) {}
         assert!(fs::read(directory.join("environ")).unwrap().is_empty() && !is_starting(&directory));
         bare.kill().unwrap();
         bare.wait().unwrap();

@@ -19,6 +19,7 @@ pub(super) fn check(args: &Record, chosen: Option<LockSources>, sched: SchedRows
     // Other locks beside them refuse these options themselves.
     let kernel_alone = (locks != LockSources::NONE, "kernel locks", "--locks kernel");
     let pthread = (locks.pthread, "calls of pthread functions", "--locks pthread");
+    let uprobes = (locks.pthread || locks.rust || locks.go, pthread.1, pthread.2);
     let any = (locks != LockSources::NONE, "locks", "--locks");
     let unwound = locks.kernel || locks.futex || locks.rust || locks.go || all_off_cpu;
     let unwound = (unwound, "locks of the kernel, Rust and Go, futexes and off-CPU times", "--locks futex");
@@ -47,7 +48,8 @@ pub(super) fn check(args: &Record, chosen: Option<LockSources>, sched: SchedRows
         (!args.kind.is_empty(), "--kind", kernel_alone),
         (args.no_spin, "--no-spin", kernel_alone),
         (args.sample > 1, "--sample", kernel_alone),
-        (uses(Probe::Preload) || uses(Probe::Uprobe), "--probes", pthread),
+        (uses(Probe::Preload), "--probes", pthread),
+        (uses(Probe::Uprobe), "--probes", uprobes),
         (args.lossless, "--lossless", pthread),
         (is_set(args.min_wait), "--min-wait", any),
         (!args.lock.is_empty(), "--lock", any),

@@ -53,7 +53,8 @@ pub(crate) fn record_by(recorder: impl Fn() -> Command, hostile: &[(&str, usize)
         pids.push(honest.line_after("ready "));
         let pids = pids.join(",");
         // Hostile programs may come in turn as fast as they can; large rings rarely lose anything.
-        let options = ["record", "-p", &pids, "--locks", "pthread,futex", "--ring", "64M"];
+        let options =
+            ["record", "-p", &pids, "--locks", "pthread,futex", "--probes", "uprobe", "--ring", "64M"];
         let made_all = |honest: &mut Running| drop(honest.line_after("COUNT "));
         let (outcome, stdout) = record_until(made_all, recorder().args(options), honest);
         let trace = &outcome.trace;
