@@ -4,6 +4,7 @@
 //! version is known, that all required columns exist with their types, and that the side tables belong to it.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,7 +21,7 @@ use parquet::{
 use crate::{
     FORMAT_MAJOR, FormatError,
     digest::{Digest, is_by_klock},
-    event::{Event, EventKind},
+    event::{Event, EventKind, StackId},
     field::{Source, TableRow, text_bytes},
     footer,
     gate::{
@@ -283,17 +284,37 @@ impl Trace {
         Ok(has_some)
     }
 
-    /// Reads all stacks, in id order.
+    /// Reads all stacks, in id order. A long recording has millions: [`each_stack`](Self::each_stack) keeps none.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
+        let mut all = Vec::new();
+        self.each_stack(|stack| all.push(stack))?;
+        Ok(all)
+    }
+
+    /// Reads the stacks with these ids.
+    pub fn stacks_of(
+        &self,
+        is_wanted: impl Fn(StackId) -> bool,
+    ) -> Result<HashMap<StackId, Stack>, FormatError> {
+        let mut wanted = HashMap::new();
+        self.each_stack(|stack| {
+            if is_wanted(stack.id) {
+                wanted.insert(stack.id, stack);
+            }
+        })?;
+        Ok(wanted)
+    }
+
+    /// Calls `take` for each stack, in id order.
+    pub fn each_stack(&self, mut take: impl FnMut(Stack)) -> Result<(), FormatError> {
         if let Some(side) = &self.side {
-            let mut stacks = Vec::new();
             side.each_stack(&mut |stack| {
-                stacks.push(stack);
+                take(stack);
                 Ok(())
             })?;
-            return Ok(stacks);
+            return Ok(());
         }
-        self.side_rows(&self.paths.stacks, |stack: &Stack| stack.id.0)
+        self.each_side_row(&self.paths.stacks, |stack: &Stack| stack.id.0, take)
     }
 
     /// Counts the stacks and their frames. Of the frames, reads the functions alone.
@@ -383,9 +404,21 @@ impl Trace {
         Ok((file, metadata))
     }
 
-    /// Reads all rows of a side table. The id of a row must be its index.
+    /// Reads all rows of a side table.
     fn side_rows<T: TableRow>(&self, path: &Path, id: impl Fn(&T) -> i32) -> Result<Vec<T>, FormatError> {
         let mut all = Vec::new();
+        self.each_side_row(path, id, |row| all.push(row))?;
+        Ok(all)
+    }
+
+    /// Calls `take` for each row of a side table. The id of a row must be its index.
+    fn each_side_row<T: TableRow>(
+        &self,
+        path: &Path,
+        id: impl Fn(&T) -> i32,
+        mut take: impl FnMut(T),
+    ) -> Result<(), FormatError> {
+        let mut expected = 0;
         self.side_batches::<T>(
             path,
             |_| true,
@@ -393,17 +426,17 @@ impl Trace {
                 let arrays = T::decode(source)?;
                 for index in 0..source.batch.num_rows() {
                     let row = T::row(&arrays, index);
-                    let (id, expected) = (id(&row), all.len());
+                    let id = id(&row);
                     if usize::try_from(id) != Ok(expected) {
                         let detail = format!("id {id} in row {expected}, ids are dense from 0");
                         return Err(source.invalid(index, T::COLUMNS[0].name, detail));
                     }
-                    all.push(row);
+                    expected += 1;
+                    take(row);
                 }
                 Ok(())
             },
-        )?;
-        Ok(all)
+        )
     }
 
     /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected. Columns that this version does not

@@ -5,10 +5,13 @@
 //! offwaketime, the longest first. The folded stacks are an export (`klock export --format offwaketime`). Memory grows with the number of distinct
 //! pairs of stacks.
 
-use std::io::{self, Write};
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
 
 use polars::prelude::{IntoLazy as _, col};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use trace_format::{Event, EventKind, Stack, StackId, Syscall, TaskId, TaskState, Trace, run_info::Source};
 
@@ -151,10 +154,10 @@ impl IdKey {
     }
 
     /// Returns the key with the names of its trace.
-    fn named(self, by: By, input: &Input<'_>, stacks: &[Stack]) -> Key {
+    fn named(self, by: By, input: &Input<'_>, stacks: &HashMap<StackId, Stack>) -> Key {
         let side = |task: Option<TaskId>, stack: Option<StackId>| {
             let row = task.and_then(|task| input.names.task(task));
-            let stack = stack.and_then(|stack| stacks.get(usize::try_from(stack.0).ok()?));
+            let stack = stack.and_then(|stack| stacks.get(&stack));
             Side {
                 pid: row.map(|row| row.pid),
                 tid: row.map(|row| row.tid),
@@ -214,7 +217,13 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
         let sources = input.trace.info().sources.iter().filter(|source| Source::is_sched(source));
         of_trace.limits = sources.flat_map(|source| source.limits.iter().cloned()).collect();
         trust.push(of_trace);
-        let stacks = input.trace.stacks()?;
+        let ids = found.keys().flat_map(|key| [key.stack, key.waker_stack]).flatten();
+        let ids: FxHashSet<StackId> = ids.collect();
+        let stacks = if ids.is_empty() {
+            HashMap::new()
+        } else {
+            input.trace.stacks_of(|stack| ids.contains(&stack))?
+        };
         for (key, of_key) in found {
             let mut key = key.named(by, input, &stacks);
             key.trace = key.trace.filter(|_| inputs.len() > 1);

@@ -5,11 +5,12 @@
 
 use std::{
     borrow::Borrow,
+    collections::HashMap,
     io::{self, Write},
     sync::Arc,
 };
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 use trace_format::{EventRow as _, LockRow, Mode, Stack, StackId, Trace};
 
@@ -216,22 +217,21 @@ fn found_in(input: &Input<'_>, options: &OrderOptions) -> Result<(FoundCycles, u
 }
 
 /// Reads the stacks of these cycles.
-fn stacks_of(input: &Input<'_>, cycles: &[Cycle]) -> Result<FxHashMap<StackId, Stack>, AnalyzeError> {
+fn stacks_of(input: &Input<'_>, cycles: &[Cycle]) -> Result<HashMap<StackId, Stack>, AnalyzeError> {
     let steps = cycles.iter().flat_map(|cycle| &cycle.steps);
     let wanted: FxHashSet<StackId> =
         steps.flat_map(|step| [step.held_stack, step.wanted_stack]).flatten().collect();
     if wanted.is_empty() {
-        return Ok(FxHashMap::default());
+        return Ok(HashMap::new());
     }
-    let stacks = input.trace.stacks()?.into_iter().filter(|stack| wanted.contains(&stack.id));
-    Ok(stacks.map(|stack| (stack.id, stack)).collect())
+    Ok(input.trace.stacks_of(|stack| wanted.contains(&stack))?)
 }
 
 /// Names the rows of one trace.
 struct Naming<'a> {
     by: By,
     input: &'a Input<'a>,
-    stacks: FxHashMap<StackId, Stack>,
+    stacks: HashMap<StackId, Stack>,
     several: bool,
 }
 

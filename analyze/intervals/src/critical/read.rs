@@ -56,9 +56,14 @@ fn interrupts(input: &Input<'_>) -> Result<FxHashSet<StackId>, AnalyzeError> {
     // asm_sysvec_apic_timer_interrupt, asm_common_interrupt; el1h_64_irq, el0t_64_irq.
     let is_entry =
         |symbol: &str| symbol.contains("_interrupt") || symbol.starts_with("el") && symbol.ends_with("_irq");
-    let stacks = input.trace.stacks()?.into_iter();
     let is_interrupt = |frames: &[trace_format::Frame]| {
         frames.iter().any(|frame| frame.kernel && frame.symbol.as_deref().is_some_and(is_entry))
     };
-    Ok(stacks.filter(|stack| is_interrupt(&stack.frames)).map(|stack| stack.id).collect())
+    let mut interrupts = FxHashSet::default();
+    input.trace.each_stack(|stack| {
+        if is_interrupt(&stack.frames) {
+            interrupts.insert(stack.id);
+        }
+    })?;
+    Ok(interrupts)
 }

@@ -17,9 +17,9 @@ pub mod purposes;
 mod split_locks;
 
 pub use frames::shown_frames;
-use numbered::Numbered;
+use numbered::{Numbered, Numbering};
 pub use point::Point;
-use point::{Points, chains};
+use point::{Points, PointsSoFar, chains};
 pub use point::{UNKNOWN, function, shorten};
 use purposes::Purposes;
 pub(super) use split_locks::JoinedEvents;
@@ -58,11 +58,20 @@ pub struct Class {
 impl Names {
     /// Reads the side tables of `trace`.
     pub(super) fn read(trace: &Trace) -> Result<Self, FormatError> {
-        let (mut locks, stacks) = (trace.locks()?, trace.stacks()?);
-        let points = Points::of(&stacks);
+        let mut locks = trace.locks()?;
+        let (mut points, mut purposes) = (PointsSoFar::new(), Purposes::new(&locks));
+        let mut rules = purposes.rules();
+        trace.each_stack(|stack| {
+            points.add(&stack);
+            if let Some(rules) = &mut rules {
+                rules.add(&stack);
+            }
+        })?;
+        let points = points.finish();
         let sites = points.sites.by_stack(false);
-        let mut purposes = Purposes::new(&locks, &stacks, sites.clone());
-        drop(stacks);
+        if let Some(rules) = rules {
+            purposes.set_stacks(rules, sites.clone());
+        }
         let functions = points.functions();
         let tasks = trace.tasks()?;
         let function = |site: u32| functions.get(site as usize).copied().unwrap_or(0);
@@ -99,7 +108,9 @@ impl Names {
 
     /// Also keeps up to `frames` functions of each stack, from the acquisition site outwards.
     pub(super) fn read_chains(&mut self, trace: &Trace, frames: usize) -> Result<(), FormatError> {
-        self.chains = chains(&trace.stacks()?, frames);
+        let mut all = Numbering::of_stacks();
+        trace.each_stack(|stack| chains(&stack, frames).into_iter().for_each(|chain| all.add(chain)))?;
+        self.chains = all.finish();
         Ok(())
     }
 

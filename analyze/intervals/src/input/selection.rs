@@ -306,8 +306,8 @@ fn tasks(names: &Names, filter: &Filter) -> Result<Option<FxHashSet<TaskId>>, An
 fn stacks(trace: &Trace, filter: &Filter) -> Result<Option<Vec<bool>>, AnalyzeError> {
     let Some(part) = &filter.symbol else { return Ok(None) };
     let has = |symbol: &Option<String>| symbol.as_deref().is_some_and(|symbol| symbol.contains(part));
-    let stacks: Vec<bool> =
-        trace.stacks()?.iter().map(|stack| stack.frames.iter().any(|frame| has(&frame.symbol))).collect();
+    let mut stacks: Vec<bool> = Vec::new();
+    trace.each_stack(|stack| stacks.push(stack.frames.iter().any(|frame| has(&frame.symbol))))?;
     if !stacks.contains(&true) {
         return Err(AnalyzeError::SymbolNotFound {
             wanted: printable(part).into_owned(),

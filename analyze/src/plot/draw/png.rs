@@ -30,8 +30,14 @@ pub fn png(svg: &str) -> Result<Vec<u8>, AnalyzeError> {
     FONTS.iter().for_each(|font| fonts.load_font_data(font.to_vec()));
     fonts.set_sans_serif_family(FAMILY);
     fonts.set_monospace_family(FAMILY);
-    let options =
-        usvg::Options { fontdb: Arc::new(fonts), font_family: FAMILY.to_owned(), ..usvg::Options::default() };
+    // Pixels cannot be searched.
+    let style_sheet = Some("#search { display: none }".to_owned());
+    let options = usvg::Options {
+        fontdb: Arc::new(fonts),
+        font_family: FAMILY.to_owned(),
+        style_sheet,
+        ..usvg::Options::default()
+    };
     let tree = usvg::Tree::from_str(svg, &options).map_err(|error| failed(error.to_string()))?;
     let size = tree.size().to_int_size();
     let too_large = || failed(format!("{} x {} pixels are too many", size.width(), size.height()));

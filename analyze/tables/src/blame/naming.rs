@@ -131,8 +131,8 @@ pub(super) fn add_stacks(rows: &mut [Row], inputs: &[Input<'_>]) -> Result<(), A
     let mut stacks: FxHashMap<(i64, i64), Stack> = FxHashMap::default();
     for (at, input) in (0..).zip(inputs) {
         if wanted.iter().any(|(of, _)| *of == at) {
-            let of_input = input.trace.stacks()?.into_iter().map(|stack| ((at, stack.id.0.into()), stack));
-            stacks.extend(of_input.filter(|(key, _)| wanted.contains(key)));
+            let of_input = input.trace.stacks_of(|stack| wanted.contains(&(at, stack.0.into())))?;
+            stacks.extend(of_input.into_values().map(|stack| ((at, stack.id.0.into()), stack)));
         }
     }
     for row in rows {

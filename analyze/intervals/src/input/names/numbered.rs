@@ -20,26 +20,50 @@ impl<T> Default for Numbered<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash> Numbered<T> {
-    pub(super) fn new(of_ids: impl Iterator<Item = T>) -> Self {
-        let (mut values, mut known) = (Vec::new(), FxHashMap::default());
-        let number = |value| {
-            *known.entry(value).or_insert_with_key(|value: &T| {
-                values.push(value.clone());
-                // Ids of a trace are 31 bits wide, so the number fits.
-                (values.len() - 1) as u32
-            })
-        };
-        let numbers = of_ids.map(number).collect();
-        Self { values, numbers }
-    }
+/// Gives numbers to the values of ids that follow each other.
+#[derive(Debug)]
+pub(super) struct Numbering<T> {
+    all: Numbered<T>,
+    known: FxHashMap<T, u32>,
+}
 
-    /// Numbers two values of each stack, the one for kernel locks first. Value 0 is the default, for missing stacks.
-    pub(super) fn of_stacks(of_stacks: impl Iterator<Item = [T; 2]>) -> Self
+impl<T> Default for Numbering<T> {
+    fn default() -> Self {
+        Self { all: Numbered::default(), known: FxHashMap::default() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Numbering<T> {
+    /// Starts with value 0 for missing stacks. Each stack has two values, the one for kernel locks first.
+    pub(super) fn of_stacks() -> Self
     where
         T: Default,
     {
-        Self::new(std::iter::once(T::default()).chain(of_stacks.flatten()))
+        let mut new = Self::default();
+        new.add(T::default());
+        new
+    }
+
+    pub(super) fn add(&mut self, value: T) {
+        let values = &mut self.all.values;
+        let number = *self.known.entry(value).or_insert_with_key(|value| {
+            values.push(value.clone());
+            // Ids of a trace are 31 bits wide, so the number fits.
+            (values.len() - 1) as u32
+        });
+        self.all.numbers.push(number);
+    }
+
+    pub(super) fn finish(self) -> Numbered<T> {
+        self.all
+    }
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    pub(super) fn new(of_ids: impl Iterator<Item = T>) -> Self {
+        let mut numbering = Numbering::default();
+        of_ids.for_each(|value| numbering.add(value));
+        numbering.finish()
     }
 }
 

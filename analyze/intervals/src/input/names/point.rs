@@ -9,7 +9,7 @@ use trace_format::{Frame, Stack, StackId, text::printable};
 use super::{
     frames::{is_try, is_unmapped, kernel_frame, shown_frames, user_frame},
     lock_functions::is_lock_function,
-    numbered::Numbered,
+    numbered::{Numbered, Numbering},
 };
 
 /// An acquisition site.
@@ -43,15 +43,36 @@ pub(super) struct Points {
     tries: Vec<[bool; 2]>,
 }
 
+/// The acquisition sites of the stacks so far.
+#[derive(Debug)]
+pub(super) struct PointsSoFar {
+    sites: Numbering<Point>,
+    tries: Vec<[bool; 2]>,
+}
+
+impl PointsSoFar {
+    pub(super) fn new() -> Self {
+        Self { sites: Numbering::of_stacks(), tries: Vec::new() }
+    }
+
+    /// Adds the next stack, in the order of ids.
+    pub(super) fn add(&mut self, stack: &Stack) {
+        for frame in [kernel_frame(&stack.frames), user_frame(&stack.frames)] {
+            self.sites.add(frame.map(Point::site).unwrap_or_default());
+        }
+        self.tries.push([true, false].map(|kernel| is_try(&stack.frames, kernel)));
+    }
+
+    pub(super) fn finish(self) -> Points {
+        Points { sites: self.sites.finish(), tries: self.tries }
+    }
+}
+
 impl Points {
     pub(super) fn of(stacks: &[Stack]) -> Self {
-        let site = |frame: Option<&Frame>| frame.map(Point::site).unwrap_or_default();
-        let sites = |stack: &Stack| [site(kernel_frame(&stack.frames)), site(user_frame(&stack.frames))];
-        let tries = |stack: &Stack| [true, false].map(|kernel| is_try(&stack.frames, kernel));
-        Self {
-            sites: Numbered::of_stacks(stacks.iter().map(sites)),
-            tries: stacks.iter().map(tries).collect(),
-        }
+        let mut points = PointsSoFar::new();
+        stacks.iter().for_each(|stack| points.add(stack));
+        points.finish()
     }
 
     /// Returns whether the lock functions of a stack include one that does not wait.
@@ -79,13 +100,10 @@ impl Points {
     }
 }
 
-/// Returns the chains of all stacks: their innermost `depth` functions from the acquisition site outwards. Calls from different lines of the
-/// same caller make one chain; `--by site` tells lines apart.
-pub(super) fn chains(stacks: &[Stack], depth: usize) -> Numbered<Vec<String>> {
-    let chain = |stack: &Stack| {
-        [true, false].map(|kernel| shown_frames(&stack.frames, kernel).take(depth).map(function).collect())
-    };
-    Numbered::of_stacks(stacks.iter().map(chain))
+/// Returns the chains of a stack, of a kernel lock first: its innermost `depth` functions from the acquisition site outwards. Calls from different
+/// lines of the same caller make one chain; `--by site` tells lines apart.
+pub(super) fn chains(stack: &Stack, depth: usize) -> [Vec<String>; 2] {
+    [true, false].map(|kernel| shown_frames(&stack.frames, kernel).take(depth).map(function).collect())
 }
 
 impl Point {
@@ -374,14 +392,19 @@ mod tests {
             stack(1, &["put", "store", "worker"]),
             stack(2, &["put", "evict", "worker"]),
         ];
+        let of_all = |depth| {
+            let mut all = Numbering::of_stacks();
+            stacks.iter().flat_map(|stack| chains(stack, depth)).for_each(|chain| all.add(chain));
+            all.finish()
+        };
         let numbers = |depth| {
-            let chains = chains(&stacks, depth);
+            let chains = of_all(depth);
             [0, 1, 2].map(|id| chains.of_stack(Some(StackId(id)), false))
         };
         assert_eq!(numbers(1), [1, 1, 1]);
         assert_eq!(numbers(2), [1, 1, 2]);
         assert_eq!(numbers(usize::MAX), [1, 2, 3]);
-        assert_eq!(chains(&stacks, 2).value(1).unwrap(), &["put", "store"]);
-        assert_eq!(chains(&stacks, 2).of_stack(Some(StackId(9)), false), 0);
+        assert_eq!(of_all(2).value(1).unwrap(), &["put", "store"]);
+        assert_eq!(of_all(2).of_stack(Some(StackId(9)), false), 0);
     }
 }

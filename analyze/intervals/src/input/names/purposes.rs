@@ -63,31 +63,55 @@ enum Behaviour {
     OfSite,
 }
 
-impl Purposes {
-    /// Returns the purposes by the kinds of locks and by stacks alone. `sites` are the acquisition sites by stack id.
-    pub(super) fn new(locks: &[LockRow], stacks: &[Stack], sites: Vec<u32>) -> Self {
-        let by_lock: Vec<OfLock> = locks.iter().map(|lock| OfLock::of_kind(lock.kind)).collect();
-        if by_lock.iter().all(|of| matches!(of, OfLock::Always(_))) {
-            return Self { by_lock, ..Self::default() };
-        }
-        let mut known = FxHashMap::default();
-        let mut purpose = |stack: &Stack| {
-            let (mut served, mut is_callee) = (None, true);
-            for symbol in
-                stack.frames.iter().filter(|frame| !frame.kernel).filter_map(|frame| frame.symbol.as_deref())
-            {
-                match *known.entry(symbol.to_owned()).or_insert_with(|| rule(symbol)) {
-                    Some((purpose, Weight::Decides)) => return Some((purpose, Weight::Decides)),
-                    Some((purpose, Weight::Serves)) if is_callee || served.is_none() => {
-                        (served, is_callee) = (Some((purpose, Weight::Serves)), true);
-                    }
-                    _ => is_callee = false,
+/// The rules of functions, and the purposes of the stacks so far.
+#[derive(Debug, Default)]
+pub(super) struct StackRules {
+    known: FxHashMap<String, Option<(Purpose, Weight)>>,
+    by_stack: Vec<Option<(Purpose, Weight)>>,
+}
+
+impl StackRules {
+    /// Adds the next stack, in the order of ids.
+    pub(super) fn add(&mut self, stack: &Stack) {
+        let purpose = self.purpose(stack);
+        self.by_stack.push(purpose);
+    }
+
+    fn purpose(&mut self, stack: &Stack) -> Option<(Purpose, Weight)> {
+        let (mut served, mut is_callee) = (None, true);
+        let user = stack.frames.iter().filter(|frame| !frame.kernel);
+        for symbol in user.filter_map(|frame| frame.symbol.as_deref()) {
+            let rule = match self.known.get(symbol) {
+                Some(rule) => *rule,
+                None => *self.known.entry(symbol.to_owned()).or_insert_with(|| rule(symbol)),
+            };
+            match rule {
+                Some((purpose, Weight::Decides)) => return Some((purpose, Weight::Decides)),
+                Some((purpose, Weight::Serves)) if is_callee || served.is_none() => {
+                    (served, is_callee) = (Some((purpose, Weight::Serves)), true);
                 }
+                _ => is_callee = false,
             }
-            served
-        };
-        let by_stack = stacks.iter().map(&mut purpose).collect();
-        Self { by_lock, by_stack, sites, by_site: FxHashMap::default() }
+        }
+        served
+    }
+}
+
+impl Purposes {
+    /// Returns the purposes by the kinds of locks alone.
+    pub(super) fn new(locks: &[LockRow]) -> Self {
+        Self { by_lock: locks.iter().map(|lock| OfLock::of_kind(lock.kind)).collect(), ..Self::default() }
+    }
+
+    /// Returns the rules for stacks, if stacks decide about some lock.
+    pub(super) fn rules(&self) -> Option<StackRules> {
+        let is_needed = !self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_)));
+        is_needed.then(StackRules::default)
+    }
+
+    /// Sets the purposes of all stacks. `sites` are the acquisition sites by stack id.
+    pub(super) fn set_stacks(&mut self, rules: StackRules, sites: Vec<u32>) {
+        (self.by_stack, self.sites) = (rules.by_stack, sites);
     }
 
     /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has such locks. `functions` returns

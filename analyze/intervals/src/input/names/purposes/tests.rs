@@ -11,7 +11,11 @@ fn stack(symbols: &str) -> Stack {
 
 fn of_futex(symbols: &str) -> Purpose {
     let test = crate::testing::Parts::parse("lock f futex");
-    Purposes::new(&test.locks, &[stack(symbols)], Vec::new()).of(LockId(0), Some(StackId(0)))
+    let mut purposes = Purposes::new(&test.locks);
+    let mut rules = purposes.rules().expect("stacks decide about futexes");
+    rules.add(&stack(symbols));
+    purposes.set_stacks(rules, Vec::new());
+    purposes.of(LockId(0), Some(StackId(0)))
 }
 
 #[test]
