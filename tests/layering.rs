@@ -7,8 +7,6 @@ use std::{
     process::Command,
 };
 
-#[path = "layering/known_circles.rs"]
-mod known_circles;
 #[path = "layering/modules.rs"]
 mod modules;
 
@@ -199,15 +197,22 @@ fn the_wire_record_has_no_dependency_and_compiles_without_std() {
 }
 
 /// The root files of the packages.
-const ROOTS: [&str; 7] = [
+const ROOTS: [&str; 10] = [
     "src/main.rs",
     "trace-format/src/lib.rs",
     "record/src/lib.rs",
     "record-ebpf/src/main.rs",
     "record-preload/src/lib.rs",
     "analyze/src/lib.rs",
+    "analyze/intervals/src/lib.rs",
+    "analyze/output/src/lib.rs",
+    "analyze/tables/src/lib.rs",
     "xtask/src/lib.rs",
 ];
+
+/// Circles that still exist, each by a file of it.
+const KNOWN_CIRCLES: [(&str, &str); 2] =
+    [("analyze/intervals/src/lib.rs", "input::names::purposes"), ("analyze/tables/src/lib.rs", "report")];
 
 #[test]
 fn files_do_not_import_each_other_in_circles() {
@@ -216,10 +221,7 @@ fn files_do_not_import_each_other_in_circles() {
         let edges = modules::Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root)).edges();
         assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 3, "no imports were found in {root}");
         for circle in modules::circles(&edges) {
-            let is_known = |(of, names): &(&str, &[&str])| {
-                *of == root && circle.iter().all(|name| names.contains(&name.as_str()))
-            };
-            if known_circles::KNOWN_CIRCLES.iter().any(is_known) {
+            if KNOWN_CIRCLES.iter().any(|(of, name)| *of == root && circle.contains(*name)) {
                 continue;
             }
             wrong += &format!("\n{root}: a circle of {} files\n", circle.len());

@@ -30,7 +30,16 @@ mod boot;
 mod initramfs;
 mod packages;
 mod scenario;
-mod scenarios;
+/// The scenarios, one file for each subject.
+mod scenarios {
+    pub(super) mod contended;
+    pub(super) mod counts;
+    pub(super) mod facts;
+    pub(super) mod klockstat;
+    pub(super) mod off_cpu;
+    pub(super) mod refusals;
+    pub(super) mod soak;
+}
 
 /// All scenarios, in order. Lockdown is last, because a kernel keeps it until it is shut down.
 const SCENARIOS: [Scenario; 9] = [

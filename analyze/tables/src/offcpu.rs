@@ -5,15 +5,12 @@
 //! offwaketime, the longest first. The folded stacks are an export (`klock export --format offwaketime`). Memory grows with the number of distinct
 //! pairs of stacks.
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use polars::prelude::{IntoLazy as _, col};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
-use trace_format::{Event, EventKind, Stack, StackId, Syscall, TaskId, TaskState, Trace, run_info::Source};
+use trace_format::{EventKind, TaskState, Trace, run_info::Source};
 
 use super::{
     Table, TableOptions,
@@ -26,35 +23,20 @@ use super::{
 };
 use intervals::{
     input::Input,
-    input::names::{UNKNOWN, function},
+    input::names::UNKNOWN,
     input::trust::{About, Trust, TrustCounter},
 };
-use output::{Column, Kind, Page, choices, error::AnalyzeError, layout, layout::TextStyle, units};
+use output::{Column, Kind, Page, error::AnalyzeError, layout, layout::TextStyle, units};
 
+mod keys;
 #[cfg(test)]
 mod tests;
 
+pub use keys::{By, Key, Side};
+use keys::{IdKey, KeyNames, Numbers, has_target, has_waker};
+
 /// The name of rows without a waker.
 const NO_WAKER: &str = "(no waker: preempted, or not seen)";
-
-choices! {
-    /// The key of a row.
-    By, "key" {
-        /// One task with its stack, and its waker with its stack.
-        #[default]
-        Pair = "pair",
-        /// One stack of tasks that left the CPU.
-        Stack = "stack",
-        /// One waker.
-        Waker = "waker",
-        /// One task that was off-CPU.
-        Task = "task",
-        /// One state of tasks.
-        State = "state",
-        /// One system call in which tasks left the CPU.
-        Syscall = "syscall",
-    }
-}
 
 /// Options of the table. The least wait of the filter selects off-CPU times, too.
 pub type Options = TableOptions<By>;
@@ -85,37 +67,6 @@ pub struct OffCpu {
 /// One row.
 pub type Row = rank::Row<Key>;
 
-/// The key of a row: the parts that [`By`] selects.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Key {
-    /// The task that was off-CPU.
-    pub target: Option<Side>,
-    /// The task whose wake-up ended it.
-    pub waker: Option<Side>,
-    /// Its state.
-    pub state: Option<TaskState>,
-    /// The system call in which it left the CPU.
-    pub syscall: Option<Syscall>,
-    /// The trace, if there are several and the row belongs to one.
-    #[serde(skip)]
-    trace: Option<String>,
-}
-
-/// A task in a row, with its stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Side {
-    /// Its process; `None` if there is no task.
-    pub pid: Option<i32>,
-    /// Its thread id.
-    pub tid: Option<i32>,
-    /// Its name.
-    pub comm: Option<String>,
-    /// The name with its ids; safe to print.
-    pub name: String,
-    /// The functions of its stack, kernel frames first, leaf first; empty if the row is about more than one stack.
-    pub stack: Vec<String>,
-}
-
 sums! {
     /// The facts of an off-CPU time.
     struct OffCpuFacts {
@@ -126,63 +77,6 @@ sums! {
         count: Sum,
         max_ns: Max,
     }
-}
-
-/// The key of a row by the ids of one trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct IdKey {
-    target: Option<TaskId>,
-    stack: Option<StackId>,
-    waker: Option<TaskId>,
-    waker_stack: Option<StackId>,
-    state: Option<TaskState>,
-    syscall: Option<Syscall>,
-}
-
-impl IdKey {
-    fn of(event: &Event, by: By) -> Self {
-        let Event { task: target, stack, peer_task: waker, peer_stack: waker_stack, .. } = *event;
-        let none = Self::default();
-        match by {
-            By::Pair => Self { target, stack, waker, waker_stack, ..none },
-            By::Stack => Self { stack, ..none },
-            By::Waker => Self { waker, ..none },
-            By::Task => Self { target, ..none },
-            By::State => Self { state: event.state, ..none },
-            By::Syscall => Self { syscall: event.syscall, ..none },
-        }
-    }
-
-    /// Returns the key with the names of its trace.
-    fn named(self, by: By, input: &Input<'_>, stacks: &HashMap<StackId, Stack>) -> Key {
-        let side = |task: Option<TaskId>, stack: Option<StackId>| {
-            let row = task.and_then(|task| input.names.task(task));
-            let stack = stack.and_then(|stack| stacks.get(&stack));
-            Side {
-                pid: row.map(|row| row.pid),
-                tid: row.map(|row| row.tid),
-                comm: row.and_then(|row| row.comm.clone()),
-                name: task.map_or_else(String::new, |task| input.names.task_label(task)),
-                stack: stack.map_or_else(Vec::new, |stack| stack.frames.iter().map(function).collect()),
-            }
-        };
-        let is_of_trace = matches!(by, By::Pair | By::Waker | By::Task);
-        Key {
-            target: has_target(by).then(|| side(self.target, self.stack)),
-            waker: has_waker(by).then(|| side(self.waker, self.waker_stack)),
-            state: self.state,
-            syscall: self.syscall,
-            trace: is_of_trace.then(|| input.label.clone()),
-        }
-    }
-}
-
-const fn has_target(by: By) -> bool {
-    matches!(by, By::Pair | By::Stack | By::Task)
-}
-
-const fn has_waker(by: By) -> bool {
-    matches!(by, By::Pair | By::Waker)
 }
 
 /// Computes the table of one trace or several, of tasks in these states, or in all if there are none. A preempted task is `runnable`. A task
@@ -196,9 +90,10 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
     let declared = columns(by, 0, false);
     let order = order_by(&declared, &options.sort, &["off_cpu_ns"])?;
     let inputs = Input::open_all(traces, 0, &options.filter)?;
-    let (mut keys, mut trust, mut is_recorded) = (FxHashMap::<Key, i64>::default(), Vec::new(), false);
+    let (mut keys, mut key_names) = (Numbers::new(), KeyNames::new());
+    let (mut trust, mut is_recorded) = (Vec::new(), false);
     let mut facts = Lines::new(["key"]);
-    for input in &inputs {
+    for (at, input) in inputs.iter().enumerate() {
         is_recorded |= input.has_off_cpu()?;
         let mut found = FxHashMap::<IdKey, OffCpuFacts>::default();
         let outcome = input.events(|event| {
@@ -218,23 +113,14 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
         of_trace.limits = sources.flat_map(|source| source.limits.iter().cloned()).collect();
         trust.push(of_trace);
         let ids = found.keys().flat_map(|key| [key.stack, key.waker_stack]).flatten();
-        let ids: FxHashSet<StackId> = ids.collect();
-        let stacks = if ids.is_empty() {
-            HashMap::new()
-        } else {
-            input.trace.stacks_of(|stack| ids.contains(&stack))?
-        };
+        let stacks = key_names.number_stacks(input.trace, &ids.collect())?;
         for (key, of_key) in found {
-            let mut key = key.named(by, input, &stacks);
-            key.trace = key.trace.filter(|_| inputs.len() > 1);
-            let next = keys.len() as i64;
-            facts.push([*keys.entry(key).or_insert(next)], &of_key);
+            let key = key_names.number(key, by, (input, at), &stacks);
+            facts.push([keys.of(key).into()], &of_key);
         }
     }
-    let mut names: Vec<(Key, i64)> = keys.into_iter().collect();
-    names.sort_unstable_by_key(|(_, id)| *id);
     let name = |[id]: [i64; 1]| {
-        let key = names[id as usize].0.clone();
+        let key = key_names.key(*keys.values[id as usize], &inputs);
         NamedRow { name: key.label(), trace: key.trace.clone(), key }
     };
     let merged = merged::<OffCpuFacts>();

@@ -49,8 +49,6 @@ use usage::Usage;
 pub const LOCKS: usize = 3;
 /// A lock of the kernel with a smaller part than this, of all waiting for locks of programs, is not judged by default.
 const NOISE: i64 = 1_000;
-/// The functions of a stack in which a holder slept: the innermost ones are often of the C library.
-const FRAMES: usize = 4;
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +93,7 @@ pub struct Why {
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
 pub fn why(traces: &[Trace], options: &WhyOptions) -> Result<Why, AnalyzeError> {
-    let inputs = Input::open_all(traces, FRAMES, &options.filter)?;
+    let inputs = Input::open_all(traces, facts::FRAMES, &options.filter)?;
     of_inputs(&inputs, options, readers())
 }
 

@@ -11,7 +11,7 @@
 
 use trace_format::LockId;
 
-use super::{state::StatePart, tasks::TaskIndex};
+use super::state::{StatePart, TaskIndex};
 use crate::{
     engine::open_list::{Keyed, OpenList},
     items::{ByState, Hold, Item, Sink, State},

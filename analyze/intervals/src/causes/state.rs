@@ -4,6 +4,9 @@ use trace_format::{EventKind, EventRow, TaskState};
 
 use crate::items::{Detail, State};
 
+/// The number of a task in [`Tasks`].
+pub(super) type TaskIndex = u32;
+
 /// A part of the time between two rows of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct StatePart {

@@ -5,6 +5,7 @@
 
 use trace_format::{EventRow, LockId, StackId, TaskId};
 
+pub(super) use super::state::TaskIndex;
 use super::{held::HeldTimes, state::StatePart};
 use crate::{
     items::{Caused, Detail, Item, Payer, Sink, State, Waiters},
@@ -13,9 +14,6 @@ use crate::{
 
 /// The greatest number of steps of a task. Older ones count as unknown.
 const MAX_STEPS: usize = 1 << 20;
-
-/// The number of a task in [`Tasks`].
-pub(super) type TaskIndex = u32;
 
 /// All tasks that waited or had a row.
 #[derive(Debug, Default)]

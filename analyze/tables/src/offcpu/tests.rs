@@ -1,6 +1,7 @@
 //! Off-CPU times: sums against a slow model, blocks, and every format.
 
 use proptest::{collection::vec, option, prelude::*};
+use trace_format::{Event, StackId, Syscall, TaskId};
 
 use super::{NO_WAKER, *};
 use crate::testing::{self, Parts, cases, text_of};

@@ -5,7 +5,6 @@ use serde::Serialize;
 use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
 
 use super::{
-    FRAMES,
     herds::Herds,
     parts::{LockParts, SiteParts, length, most},
     usage::LockUse,
@@ -19,6 +18,8 @@ use intervals::{
 };
 use output::{layout::STACK_SEPARATOR, units};
 
+/// The functions of a stack in which a holder slept: the innermost ones are often of the C library.
+pub(super) const FRAMES: usize = 4;
 /// A site is long if its mean hold is this many times the mean hold of all other sites.
 const LONGER_THAN_OTHERS: i128 = 4;
 /// As [`LONGER_THAN_OTHERS`], of a hand-off, if there is no other site.

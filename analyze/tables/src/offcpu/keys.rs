@@ -1,0 +1,209 @@
+//! The keys of off-CPU times while they are added up. A long recording has millions, each with two stacks: keys are numbers until the rows that
+//! are shown get their names.
+
+use std::{hash::Hash, rc::Rc};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+use trace_format::{Event, StackId, Syscall, TaskId, TaskState, Trace};
+
+use intervals::{input::Input, input::names::function};
+use output::{choices, error::AnalyzeError};
+
+choices! {
+    /// The key of a row.
+    By, "key" {
+        /// One task with its stack, and its waker with its stack.
+        #[default]
+        Pair = "pair",
+        /// One stack of tasks that left the CPU.
+        Stack = "stack",
+        /// One waker.
+        Waker = "waker",
+        /// One task that was off-CPU.
+        Task = "task",
+        /// One state of tasks.
+        State = "state",
+        /// One system call in which tasks left the CPU.
+        Syscall = "syscall",
+    }
+}
+
+/// The key of a row: the parts that [`By`] selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Key {
+    /// The task that was off-CPU.
+    pub target: Option<Side>,
+    /// The task whose wake-up ended it.
+    pub waker: Option<Side>,
+    /// Its state.
+    pub state: Option<TaskState>,
+    /// The system call in which it left the CPU.
+    pub syscall: Option<Syscall>,
+    /// The trace, if there are several and the row belongs to one.
+    #[serde(skip)]
+    pub(super) trace: Option<String>,
+}
+
+/// A task in a row, with its stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Side {
+    /// Its process; `None` if there is no task.
+    pub pid: Option<i32>,
+    /// Its thread id.
+    pub tid: Option<i32>,
+    /// Its name.
+    pub comm: Option<String>,
+    /// The name with its ids; safe to print.
+    pub name: String,
+    /// The functions of its stack, kernel frames first, leaf first; empty if the row is about more than one stack.
+    pub stack: Vec<String>,
+}
+
+pub(super) const fn has_target(by: By) -> bool {
+    matches!(by, By::Pair | By::Stack | By::Task)
+}
+
+pub(super) const fn has_waker(by: By) -> bool {
+    matches!(by, By::Pair | By::Waker)
+}
+
+/// The key of a row by the ids of one trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct IdKey {
+    target: Option<TaskId>,
+    pub(super) stack: Option<StackId>,
+    waker: Option<TaskId>,
+    pub(super) waker_stack: Option<StackId>,
+    state: Option<TaskState>,
+    syscall: Option<Syscall>,
+}
+
+impl IdKey {
+    pub(super) fn of(event: &Event, by: By) -> Self {
+        let Event { task: target, stack, peer_task: waker, peer_stack: waker_stack, .. } = *event;
+        let none = Self::default();
+        match by {
+            By::Pair => Self { target, stack, waker, waker_stack, ..none },
+            By::Stack => Self { stack, ..none },
+            By::Waker => Self { waker, ..none },
+            By::Task => Self { target, ..none },
+            By::State => Self { state: event.state, ..none },
+            By::Syscall => Self { syscall: event.syscall, ..none },
+        }
+    }
+}
+
+/// Values and their numbers.
+pub(super) struct Numbers<T> {
+    pub(super) values: Vec<Rc<T>>,
+    known: FxHashMap<Rc<T>, u32>,
+}
+
+impl<T: Eq + Hash> Numbers<T> {
+    pub(super) fn new() -> Self {
+        Self { values: Vec::new(), known: FxHashMap::default() }
+    }
+
+    /// Returns the number of a value. Stacks have 31 bits, so the numbers fit.
+    pub(super) fn of(&mut self, value: T) -> u32 {
+        if let Some(number) = self.known.get(&value) {
+            return *number;
+        }
+        let (value, number) = (Rc::new(value), self.values.len() as u32);
+        self.values.push(Rc::clone(&value));
+        self.known.insert(value, number);
+        number
+    }
+}
+
+/// A key by numbers of names, which are the same in all traces: a long recording has millions of keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct NumberKey {
+    /// The task and the functions.
+    target: Option<(u32, u32)>,
+    waker: Option<(u32, u32)>,
+    state: Option<TaskState>,
+    syscall: Option<Syscall>,
+    /// The index of the trace, if there are several.
+    trace: Option<usize>,
+}
+
+/// The names of the keys of all traces.
+pub(super) struct KeyNames {
+    functions: Numbers<String>,
+    /// Lists of functions.
+    stacks: Numbers<Vec<u32>>,
+    /// Tasks, without stacks.
+    tasks: Numbers<Side>,
+}
+
+impl KeyNames {
+    pub(super) fn new() -> Self {
+        Self { functions: Numbers::new(), stacks: Numbers::new(), tasks: Numbers::new() }
+    }
+
+    /// Returns the key with the names of a trace, whose stacks have these numbers.
+    pub(super) fn number(
+        &mut self,
+        key: IdKey,
+        by: By,
+        (input, at): (&Input<'_>, usize),
+        stacks: &FxHashMap<StackId, u32>,
+    ) -> NumberKey {
+        let none = self.stacks.of(Vec::new());
+        let mut side = |task: Option<TaskId>, stack: Option<StackId>| {
+            let row = task.and_then(|task| input.names.task(task));
+            let task = Side {
+                pid: row.map(|row| row.pid),
+                tid: row.map(|row| row.tid),
+                comm: row.and_then(|row| row.comm.clone()),
+                name: task.map_or_else(String::new, |task| input.names.task_label(task)),
+                stack: Vec::new(),
+            };
+            (self.tasks.of(task), stack.and_then(|stack| stacks.get(&stack)).copied().unwrap_or(none))
+        };
+        let is_of_trace = matches!(by, By::Pair | By::Waker | By::Task);
+        NumberKey {
+            target: has_target(by).then(|| side(key.target, key.stack)),
+            waker: has_waker(by).then(|| side(key.waker, key.waker_stack)),
+            state: key.state,
+            syscall: key.syscall,
+            trace: is_of_trace.then_some(at),
+        }
+    }
+
+    /// Returns the numbers of these stacks of a trace.
+    pub(super) fn number_stacks(
+        &mut self,
+        trace: &Trace,
+        wanted: &FxHashSet<StackId>,
+    ) -> Result<FxHashMap<StackId, u32>, AnalyzeError> {
+        let mut numbers = FxHashMap::default();
+        if wanted.is_empty() {
+            return Ok(numbers);
+        }
+        trace.each_stack(|stack| {
+            if wanted.contains(&stack.id) {
+                let functions = stack.frames.iter().map(|frame| self.functions.of(function(frame))).collect();
+                numbers.insert(stack.id, self.stacks.of(functions));
+            }
+        })?;
+        Ok(numbers)
+    }
+
+    pub(super) fn key(&self, key: NumberKey, inputs: &[Input<'_>]) -> Key {
+        let side = |(task, stack): (u32, u32)| {
+            let functions = self.stacks.values[stack as usize].iter();
+            let stack = functions.map(|function| self.functions.values[*function as usize].to_string());
+            Side { stack: stack.collect(), ..self.tasks.values[task as usize].as_ref().clone() }
+        };
+        Key {
+            target: key.target.map(side),
+            waker: key.waker.map(side),
+            state: key.state,
+            syscall: key.syscall,
+            trace: key.trace.filter(|_| inputs.len() > 1).map(|at| inputs[at].label.clone()),
+        }
+    }
+}
