@@ -210,10 +210,6 @@ const ROOTS: [&str; 10] = [
     "xtask/src/lib.rs",
 ];
 
-/// Circles that still exist, each by a file of it.
-const KNOWN_CIRCLES: [(&str, &str); 2] =
-    [("analyze/intervals/src/lib.rs", "input::names::purposes"), ("analyze/tables/src/lib.rs", "report")];
-
 #[test]
 fn files_do_not_import_each_other_in_circles() {
     let mut wrong = String::new();
@@ -221,9 +217,6 @@ fn files_do_not_import_each_other_in_circles() {
         let edges = modules::Crate::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root)).edges();
         assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 3, "no imports were found in {root}");
         for circle in modules::circles(&edges) {
-            if KNOWN_CIRCLES.iter().any(|(of, name)| *of == root && circle.contains(*name)) {
-                continue;
-            }
             wrong += &format!("\n{root}: a circle of {} files\n", circle.len());
             for from in &circle {
                 let to: Vec<&str> = edges[from].intersection(&circle).map(String::as_str).collect();

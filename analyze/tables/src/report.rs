@@ -51,8 +51,8 @@ pub use hold_sums::HoldSums;
 pub use reading::Found;
 pub use states::{HoldStates, STATES, StateSums, StatesByRow, read as read_states};
 
-use columns::{Group, UNFINISHED, text_columns};
-use reading::{Reading, asks_for};
+use columns::{Group, UNFINISHED, asks_for, text_columns};
+use reading::Reading;
 
 /// The column that rows are sorted by if the options give none.
 pub const SORT: &str = "wait_total";
@@ -113,7 +113,7 @@ fn of_opened(
     options: &Options,
     readers: usize,
 ) -> Result<Report, AnalyzeError> {
-    let mut found = Found::new(Reading::new(options, readers), inputs);
+    let mut found = Found::new(Reading::new(options, asks_for(options, Group::Percentiles)), inputs);
     gather::read(inputs, readers, &mut found)?;
     let with_idle = with_idle.filter(|_| calls::has_columns(options.by));
     let calls = with_idle.map(|inputs| calls::read(options.by, inputs, &mut found)).transpose()?;
@@ -122,13 +122,15 @@ fn of_opened(
         rows = rows.left_join(calls, col("row"), col("row"));
     }
     if found.reading.has_percentiles {
-        rows = std::mem::take(&mut found.percentiles).join(percentiles::with_spent(rows), &found)?;
+        let spent = percentiles::with_spent(rows);
+        let percentiles = std::mem::take(&mut found.percentiles);
+        rows = percentiles.join(spent, (options.by, readers), inputs, &found.ids)?;
     }
     if let Some(states) = found.read_states(options)? {
         rows = states::join(rows, states, &found.ids).map_err(failed)?;
     }
-    if let Some(held) = found.read_held(options)? {
-        rows = states::join(rows, held, &found.ids).map_err(failed)?;
+    if asks_for(options, Group::Held) {
+        rows = states::join(rows, found.read_held()?, &found.ids).map_err(failed)?;
     }
     if asks_for(options, Group::Fairness) {
         rows = fairness::join(rows, (options.by, readers), inputs, &found.ids)?;
@@ -138,10 +140,15 @@ fn of_opened(
 
 /// Gathers the rows of reports without columns on request, and what waits were spent with.
 pub fn gather<'a>(inputs: &'a [Input<'a>], options: &Options) -> Found<'a> {
-    Found::new(Reading { has_parts: true, has_percentiles: false, ..Reading::new(options, 1) }, inputs)
+    Found::new(Reading { has_parts: true, ..Reading::new(options, false) }, inputs)
 }
 
 impl Found<'_> {
+    /// Reads every trace again for the states of the holders, if the options ask for them.
+    pub fn read_states(&self, options: &Options) -> Result<Option<Vec<StatesByRow>>, AnalyzeError> {
+        asks_for(options, Group::HolderStates).then(|| self.states_by_row()).transpose()
+    }
+
     /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has those columns on request that
     /// say what waits were spent with, and with `states` what the holders did.
     pub fn report(

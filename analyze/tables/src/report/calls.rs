@@ -8,11 +8,11 @@ use polars::prelude::{LazyFrame, col};
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{Event, EventKind, LockId, StackId, TaskId};
 
-use super::{HoldSums, Row, reading::Found};
+use super::{hold_sums::HoldSums, reading::Found};
 use crate::{
     frame::{Lines, failed, known, share, sums},
-    key::{By, Ids, RowKey},
-    rank::{count, duration, measure},
+    key::{By, Ids, Key, RowKey},
+    rank::{Row, count, duration, measure},
 };
 use intervals::{
     input::Input,
@@ -40,7 +40,7 @@ sums! {
 }
 
 /// Declares the columns.
-pub(super) fn columns() -> Vec<Column<Row>> {
+pub(super) fn columns() -> Vec<Column<Row<Key>>> {
     vec![
         count("tasks", "Threads that have events.").sum(),
         count("locks", "Locks that they acquired or waited for."),

@@ -1,14 +1,19 @@
 //! The columns of the report, each declared once, and the expressions that make them from the sums of a row.
 
-use polars::prelude::{DataType, Expr, col, lit};
+use polars::prelude::{Expr, col};
 
-use super::{Row, calls, fairness, percentiles, states};
+use super::{
+    calls, fairness,
+    hold_sums::{empty, held},
+    percentiles, states,
+};
 use crate::{
     cut_column,
     frame::{average, known, share},
-    key::By,
+    key::{By, Key},
     key_columns,
-    rank::{count, duration, measure},
+    options::TableOptions,
+    rank::{Row, count, duration, measure},
     trace_column,
 };
 use output::{Column, Kind};
@@ -31,7 +36,7 @@ pub enum Group {
 impl Group {
     const ALL: [Self; 5] = [Self::Percentiles, Self::HolderStates, Self::Held, Self::Fairness, Self::Calls];
 
-    pub(super) fn columns(self) -> Vec<Column<Row>> {
+    pub(super) fn columns(self) -> Vec<Column<Row<Key>>> {
         match self {
             Self::Percentiles => percentiles::columns(),
             Self::HolderStates => states::columns(),
@@ -48,9 +53,15 @@ impl Group {
     }
 }
 
+/// Whether a column of this group is asked for.
+pub(super) fn asks_for(options: &TableOptions<By>, group: Group) -> bool {
+    let is_default = group == Group::Calls && options.by == By::Process;
+    is_default || group.is_among(options.columns.iter().chain([&options.sort]))
+}
+
 /// Declares the columns; rows of several traces have their trace.
-pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
-    let shown = |column: Column<Row>, group: Option<Group>| match group {
+pub fn columns(by: By, several: bool) -> Vec<Column<Row<Key>>> {
+    let shown = |column: Column<Row<Key>>, group: Option<Group>| match group {
         _ if text_columns(by).contains(&column.word()) => column,
         None => column.programs(),
         Some(Group::Calls) if by == By::Process => column.programs(),
@@ -69,15 +80,15 @@ pub fn columns(by: By, several: bool) -> Vec<Column<Row>> {
     for group in Group::ALL {
         columns.extend(group.columns().into_iter().map(|column| shown(column, Some(group))));
     }
-    columns.push(Column::name(by.heading(), |row: &Row| row.name.as_str().into()));
-    columns.extend(key_columns(by, "", |row: &Row| Some(&row.key)));
-    columns.push(cut_column(|row: &Row| row["cut_by_loss"].unsigned_abs()));
-    columns.extend(trace_column(several, |row: &Row| row.trace.as_deref()));
+    columns.push(Column::name(by.heading(), |row: &Row<Key>| row.name.as_str().into()));
+    columns.extend(key_columns(by, "", |row: &Row<Key>| Some(&row.key)));
+    columns.push(cut_column(|row: &Row<Key>| row["cut_by_loss"].unsigned_abs()));
+    columns.extend(trace_column(several, |row: &Row<Key>| row.trace.as_deref()));
     columns
 }
 
 /// Declares the columns of LOCK_PROFILING(9), of the waits that holds cause, and of attempts that led to no acquisition.
-pub(super) fn always() -> Vec<Column<Row>> {
+pub(super) fn always() -> Vec<Column<Row<Key>>> {
     vec![
         duration("max", "The longest hold."),
         duration("wait_max", "The longest wait that ended with the lock."),
@@ -117,16 +128,6 @@ pub(super) fn always() -> Vec<Column<Row>> {
         count("open_waits", "Waits that were open at the end, in no other column.").sum(),
         duration("open_wait", "The sum of these waits until the end: they are at least as long.").sum(),
     ]
-}
-
-/// Returns an expression that is 1 in a row without an acquisition.
-fn empty() -> Expr {
-    col("count").eq(lit(0)).cast(DataType::Int64)
-}
-
-/// Returns an expression that is more than 0 in a row whose holds are measured. A row without an acquisition has none, if they would be.
-pub(super) fn held() -> Expr {
-    col("measured") + empty() * col("measurable")
 }
 
 /// Returns the expressions of the columns that every report has. Null is what was not measured.

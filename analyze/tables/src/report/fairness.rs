@@ -8,15 +8,12 @@ use polars::prelude::{Expr, LazyFrame, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
 
-use super::{
-    Row,
-    queueing::{LockQueue, QueueSums},
-};
+use super::queueing::{LockQueue, QueueSums};
 use crate::{
     cells::Cells,
     frame::{Lines, Sums as _, failed, known},
-    key::{By, Ids, RowKey},
-    rank::{count, duration, measure},
+    key::{By, Ids, Key, RowKey},
+    rank::{Row, count, duration, measure},
     row_ids::RowIds,
 };
 use intervals::{
@@ -29,7 +26,7 @@ use output::{Column, Kind, error::AnalyzeError};
 pub const CONVOY_MIN: u32 = 8;
 
 /// Declares the columns.
-pub(super) fn columns() -> Vec<Column<Row>> {
+pub(super) fn columns() -> Vec<Column<Row<Key>>> {
     vec![
         count("convoys", "Queues that were not empty for at least 8 acquisitions although the lock was free half of the time.").sum(),
         duration("convoy_wait", "The time of all waits in convoys.").sum(),

@@ -1,7 +1,49 @@
-//! The sums of a row of the report: holds enter one by one.
+//! The rows of the report, and the sums of a row: holds enter one by one.
 
-use crate::frame::sums;
-use intervals::items::{Hold, HoldState, Outcome, Wait};
+use polars::prelude::{DataType, Expr, col, lit};
+
+use crate::{
+    frame::sums,
+    key::{By, RowKey, Subject},
+};
+use intervals::{
+    input::{Input, names::Names, selection::Selection},
+    items::{Hold, HoldState, Outcome, Wait},
+};
+
+/// The rows of one trace, and the holds that count in them.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) names: &'a Names,
+    pub(super) selection: &'a Selection,
+    by: By,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(input: &'a Input<'_>, by: By) -> Self {
+        Self { names: &input.names, selection: &input.selection, by }
+    }
+
+    #[inline]
+    pub(super) fn key(&self, subject: impl Into<Subject>) -> RowKey {
+        RowKey::of(subject, self.by, self.names)
+    }
+
+    /// Returns the row that a hold is credited to, if it is selected.
+    pub(super) fn of_credited(&self, hold: &Hold) -> Option<RowKey> {
+        (self.selection.selects_hold(hold) && hold.is_credited()).then(|| self.key(hold))
+    }
+}
+
+/// Returns an expression that is 1 in a row without an acquisition.
+pub(super) fn empty() -> Expr {
+    col("count").eq(lit(0)).cast(DataType::Int64)
+}
+
+/// Returns an expression that is more than 0 in a row whose holds are measured. A row without an acquisition has none, if they would be.
+pub(super) fn held() -> Expr {
+    col("measured") + empty() * col("measurable")
+}
 
 sums! {
     /// The sums of one row.

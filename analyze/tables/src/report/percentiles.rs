@@ -11,18 +11,17 @@ use polars::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::TaskId;
 
-use super::{
-    Row,
-    reading::{Found, Rows},
-};
+use super::hold_sums::Rows;
 use crate::{
     buckets::{bucket, bucket_end},
     frame::{Count, Lines, failed, known, lines, sums},
-    key::RowKey,
-    rank::{count, duration},
+    key::{By, Key, RowKey},
+    rank::{Row, count, duration},
+    row_ids::RowIds,
 };
 use intervals::{
     engine::{Hold, HoldState},
+    input::Input,
     items::{Columns, Item, Needs, Sink},
 };
 use output::{Column, error::AnalyzeError};
@@ -44,7 +43,7 @@ type Times = FxHashMap<Time, i64>;
 
 /// Declares the columns. Holds count if both of their ends were seen, waits if they ended in a hold and their begin was seen. A percentile is the
 /// smallest time that this share of them does not exceed.
-pub(super) fn columns() -> Vec<Column<Row>> {
+pub(super) fn columns() -> Vec<Column<Row<Key>>> {
     vec![
         duration("min", "The shortest hold."),
         duration("p50", "The median of the holds."),
@@ -127,14 +126,20 @@ impl Percentiles {
     }
 
     /// Adds the columns to the rows that were found, for which every trace is read again.
-    pub(super) fn join(self, rows: LazyFrame, found: &Found<'_>) -> Result<LazyFrame, AnalyzeError> {
+    pub(super) fn join(
+        self,
+        rows: LazyFrame,
+        (by, readers): (By, usize),
+        inputs: &[Input<'_>],
+        ids: &RowIds,
+    ) -> Result<LazyFrame, AnalyzeError> {
         let buckets = self.buckets.merge().and_then(LazyFrame::collect).map_err(failed)?;
         let wanted = buckets_of_percentiles(&buckets).map_err(failed)?;
         let mut times = Lines::new(["row", "kind", "ns"]);
-        for (trace, input) in found.inputs.iter().enumerate() {
-            let (rows, ids) = (Rows::new(input, found.reading), found.ids.of_trace(trace));
+        for (trace, input) in inputs.iter().enumerate() {
+            let (rows, ids) = (Rows::new(input, by), ids.of_trace(trace));
             let sink = || SecondPass { rows, ids, wanted: &wanted, times: Times::default() };
-            for sink in input.run_apart(found.reading.readers, sink)?.0 {
+            for sink in input.run_apart(readers, sink)?.0 {
                 sink.times.into_iter().for_each(|(time, count)| times.push(time, &Count { count }));
             }
         }

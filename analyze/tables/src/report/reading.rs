@@ -1,9 +1,7 @@
 //! The reading of traces for a report: intervals are added to the sums of their rows, in one sink per processor.
 
 use super::{
-    Options,
-    columns::Group,
-    hold_sums::{HoldSums, PlainSums},
+    hold_sums::{HoldSums, PlainSums, Rows},
     percentiles::{FirstPass, Percentiles},
     states::{self, HeldByRow, HoldStates, StatesByRow},
 };
@@ -13,12 +11,11 @@ use crate::{
     gather::Gather,
     held,
     key::{By, RowKey, Subject},
+    options::TableOptions,
     row_ids::RowIds,
 };
 use intervals::{
     engine::{Rules, deadlock::OpenWait},
-    input::names::Names,
-    input::selection::Selection,
     input::trust::{Trust, TrustCounter},
     input::{Input, ReadOutcome},
     items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink},
@@ -32,22 +29,14 @@ pub(super) struct Reading {
     /// Whether the parts of waits are read, for the columns `spin`, `blocked` and `runq`.
     pub(super) has_parts: bool,
     pub(super) has_percentiles: bool,
-    pub(super) readers: usize,
     pub(super) allow_loss: bool,
 }
 
 impl Reading {
-    pub(super) fn new(options: &Options, readers: usize) -> Self {
-        let has_percentiles = asks_for(options, Group::Percentiles);
+    pub(super) fn new(options: &TableOptions<By>, has_percentiles: bool) -> Self {
         let (by, allow_loss) = (options.by, options.allow_loss);
-        Self { by, has_parts: has_percentiles, has_percentiles, readers, allow_loss }
+        Self { by, has_parts: has_percentiles, has_percentiles, allow_loss }
     }
-}
-
-/// Whether a column of this group is asked for.
-pub(super) fn asks_for(options: &Options, group: Group) -> bool {
-    let is_default = group == Group::Calls && options.by == By::Process;
-    is_default || group.is_among(options.columns.iter().chain([&options.sort]))
 }
 
 /// Gathers the rows of all traces.
@@ -72,19 +61,19 @@ impl<'a> Found<'a> {
 
     /// Returns a receiver of the states of the holders in the input with this index, for a reading that follows the causes of waits anyway.
     pub fn states(&self, at: usize) -> HoldStates<'a, RowKey> {
-        Rows::new(&self.inputs[at], self.reading).states()
+        let rows = Rows::new(&self.inputs[at], self.reading.by);
+        HoldStates::new(move |hold: &Hold| rows.of_credited(hold))
     }
 
-    /// Reads every trace again for the states of the holders, if the options ask for them.
-    pub fn read_states(&self, options: &Options) -> Result<Option<Vec<StatesByRow>>, AnalyzeError> {
-        let read = |input| states::read(input, Rows::new(input, self.reading).states());
-        asks_for(options, Group::HolderStates).then(|| self.inputs.iter().map(read).collect()).transpose()
+    /// Reads every trace again for the states of the holders.
+    pub(super) fn states_by_row(&self) -> Result<Vec<StatesByRow>, AnalyzeError> {
+        self.inputs.iter().enumerate().map(|(at, input)| states::read(input, self.states(at))).collect()
     }
 
-    /// Reads every trace again for the states of tasks in their own holds, if the options ask for them.
-    pub(super) fn read_held(&self, options: &Options) -> Result<Option<Vec<HeldByRow>>, AnalyzeError> {
-        let read = |input| held::read(input, |hold| Rows::new(input, self.reading).of_credited(hold));
-        asks_for(options, Group::Held).then(|| self.inputs.iter().map(read).collect()).transpose()
+    /// Reads every trace again for the states of tasks in their own holds.
+    pub(super) fn read_held(&self) -> Result<Vec<HeldByRow>, AnalyzeError> {
+        let read = |input| held::read(input, |hold| Rows::new(input, self.reading.by).of_credited(hold));
+        self.inputs.iter().map(read).collect()
     }
 }
 
@@ -93,7 +82,7 @@ impl<'a> Gather for Found<'a> {
 
     fn sink(&self, at: usize) -> Summing<'a> {
         let Reading { by, has_parts, has_percentiles, .. } = self.reading;
-        let rows = Rows::new(&self.inputs[at], self.reading);
+        let rows = Rows::new(&self.inputs[at], by);
         Summing {
             rows,
             rules: self.inputs[at].rules(),
@@ -127,34 +116,6 @@ impl<'a> Gather for Found<'a> {
         }
         self.trusts.push(self.inputs[at].trust(counter, outcome, self.reading.allow_loss)?);
         Ok(())
-    }
-}
-
-/// The rows of one trace, and the holds that count in them.
-#[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    names: &'a Names,
-    selection: &'a Selection,
-    by: By,
-}
-
-impl<'a> Rows<'a> {
-    pub(super) fn new(input: &'a Input<'_>, reading: Reading) -> Self {
-        Self { names: &input.names, selection: &input.selection, by: reading.by }
-    }
-
-    #[inline]
-    pub(super) fn key(&self, subject: impl Into<Subject>) -> RowKey {
-        RowKey::of(subject, self.by, self.names)
-    }
-
-    /// Returns the row that a hold is credited to, if it is selected.
-    pub(super) fn of_credited(&self, hold: &Hold) -> Option<RowKey> {
-        (self.selection.selects_hold(hold) && hold.is_credited()).then(|| self.key(hold))
-    }
-
-    fn states(self) -> HoldStates<'a, RowKey> {
-        HoldStates::new(move |hold: &Hold| self.of_credited(hold))
     }
 }
 

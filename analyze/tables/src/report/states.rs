@@ -9,12 +9,12 @@ use polars::prelude::{LazyFrame, PolarsResult, col, lit};
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
 
-use super::{Row, columns::held};
+use super::hold_sums::held;
 use crate::{
     frame::{Lines, Sums, known, sums},
     held::{HELD, HeldSums},
-    key::RowKey,
-    rank::duration,
+    key::{Key, RowKey},
+    rank::{Row, duration},
     row_ids::RowIds,
 };
 use intervals::{
@@ -64,12 +64,12 @@ pub const STATES: [(&str, &str); 9] = [
 ];
 
 /// Declares the columns, which add up to `wait_caused`.
-pub(super) fn columns() -> Vec<Column<Row>> {
+pub(super) fn columns() -> Vec<Column<Row<Key>>> {
     STATES.map(|(word, doc)| duration(word, doc).sum()).into()
 }
 
 /// Declares the columns of the tasks' states in all of their holds, which add up to `total`.
-pub(super) fn held_columns() -> Vec<Column<Row>> {
+pub(super) fn held_columns() -> Vec<Column<Row<Key>>> {
     HELD.map(|(word, doc)| duration(word, doc).sum()).into()
 }
 

@@ -9,19 +9,14 @@
 //! 3. the roles of the tasks that wait and wake (`roles`);
 //! 4. a function of the stack that serves others, and the kind of the object.
 
-use std::ops::ControlFlow;
-
-use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{LockId, LockKind, LockRow, Stack, StackId, TaskRow, Trace};
+use rustc_hash::FxHashMap;
+use trace_format::{LockId, LockKind, LockRow, Stack, StackId};
 
 mod observed;
 mod rules;
 
 pub use rules::Purpose;
 
-use super::split_locks::SiteWaits;
-use crate::input::source;
-use observed::Observed;
 use rules::{Weight, rule};
 
 /// The purposes of the waits of a trace.
@@ -112,27 +107,6 @@ impl Purposes {
     /// Sets the purposes of all stacks. `sites` are the acquisition sites by stack id.
     pub(super) fn set_stacks(&mut self, rules: StackRules, sites: Vec<u32>) {
         (self.by_stack, self.sites) = (rules.by_stack, sites);
-    }
-
-    /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has such locks. `functions` returns
-    /// the number of the function of a site, or 0. Returns the sites at which tasks exclude each other, and the semaphores that are locks.
-    pub(super) fn observe(
-        &mut self,
-        trace: &Trace,
-        tasks: &[TaskRow],
-        functions: impl Fn(u32) -> u32,
-    ) -> (Vec<(u32, SiteWaits)>, FxHashSet<LockId>) {
-        if self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_))) {
-            return (Vec::new(), FxHashSet::default());
-        }
-        let mut observed = Observed::new(self, tasks, functions);
-        let columns = ["lock_id", "task_id", "stack_id", "peer_task_id", "peer_stack_id", "wait_ns"];
-        // A damaged row group ends what is observed: the reading that follows reports it.
-        let _ = source::batches(trace, &columns, |_, batch| {
-            observed.add(batch);
-            Ok(ControlFlow::Continue(()))
-        });
-        observed.decide(trace.info().clocks_end.monotonic_ns).apply(self)
     }
 
     /// Adds the split locks at the end of `locks`: each wait for a split lock is a wait for a lock.

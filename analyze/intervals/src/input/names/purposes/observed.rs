@@ -1,13 +1,38 @@
 //! Behaviour: the rows of waits enter, what they say of each object and site leaves.
 
+use std::ops::ControlFlow;
+
 use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId, TaskRow};
+use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId, TaskRow, Trace};
 
 use super::{Behaviour, OfLock, Purpose, Purposes};
 use crate::{
-    input::names::split_locks::SiteWaits,
+    input::{names::split_locks::SiteWaits, source},
     roles::{Context, Group, Role},
 };
+
+impl Purposes {
+    /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has such locks. `functions` returns
+    /// the number of the function of a site, or 0. Returns the sites at which tasks exclude each other, and the semaphores that are locks.
+    pub(in crate::input::names) fn observe(
+        &mut self,
+        trace: &Trace,
+        tasks: &[TaskRow],
+        functions: impl Fn(u32) -> u32,
+    ) -> (Vec<(u32, SiteWaits)>, FxHashSet<LockId>) {
+        if self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_))) {
+            return (Vec::new(), FxHashSet::default());
+        }
+        let mut observed = Observed::new(self, tasks, functions);
+        let columns = ["lock_id", "task_id", "stack_id", "peer_task_id", "peer_stack_id", "wait_ns"];
+        // A damaged row group ends what is observed: the reading that follows reports it.
+        let _ = source::batches(trace, &columns, |_, batch| {
+            observed.add(batch);
+            Ok(ControlFlow::Continue(()))
+        });
+        observed.decide(trace.info().clocks_end.monotonic_ns).apply(self)
+    }
+}
 
 /// The rows of waits. Those whose purpose is known from their stack say nothing of their object, only of their site.
 pub(super) struct Observed<'a, F> {
