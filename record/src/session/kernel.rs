@@ -340,7 +340,8 @@ impl KernelSide {
 
     /// Lets uprobes end the recording once they cost the recorded processes too much.
     pub(super) fn watch_uprobes(&mut self) {
-        self.probe_cost = (self.probed > 0).then(ProbeCost::new);
+        // Also without a probe yet: a child may be a program of Rust or Go.
+        self.probe_cost = (self.plan.locks.by_uprobes() != LockSources::NONE).then(ProbeCost::new);
     }
 
     /// Returns the percentage of the processes' time that uprobes took lately, if it is too much.

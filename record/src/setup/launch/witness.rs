@@ -170,6 +170,8 @@ mod tests {
             // SAFETY: no memory is involved; the process is a child.
             unsafe { libc::kill(witness.pid, signal) };
         }
+        // Its answer comes when it has read the signals, however busy the machine is.
+        assert!(!witness.has_got(libc::SIGWINCH, Duration::ZERO));
         std::thread::sleep(Duration::from_nanos(MEMORY_NS as u64 + 1));
         assert!(witness.has_got(libc::SIGUSR1, Duration::from_secs(3600)));
         assert!(!witness.has_got(libc::SIGUSR2, Duration::ZERO));
