@@ -122,7 +122,7 @@ unsafe fn write_others(value: &[u8], to: *mut u8) -> usize {
     unsafe { write_entry(parts, to) }
 }
 
-/// What changes in the environment of a new program.
+/// A change that this library makes to the environment of a new program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edit {
     /// This library is not loaded.

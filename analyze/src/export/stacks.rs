@@ -73,7 +73,7 @@ pub(super) struct Charges<'a, C> {
     names: &'a Names,
     /// Returns the code of a holder of a lock.
     code: fn(&Names, LockId, Option<StackId>) -> C,
-    /// By stack: the number of waits, of which each counts for its first holder only, and the ns that were waited for all holders.
+    /// For each stack: the number of waits, and the ns waited for all holders. A wait for several holders counts once, for the first one.
     pub(super) sums: FxHashMap<StackKey<C>, (i64, i64)>,
 }
 

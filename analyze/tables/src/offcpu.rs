@@ -33,7 +33,7 @@ mod keys;
 mod tests;
 
 pub use keys::{By, Key, Side};
-use keys::{IdKey, KeyNames, Numbers, has_target, has_waker};
+use keys::{Distinct, IdKey, KeyNames, has_target, has_waker};
 
 /// The name of rows without a waker.
 const NO_WAKER: &str = "(no waker: preempted, or not seen)";
@@ -90,7 +90,7 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
     let declared = columns(by, 0, false);
     let order = order_by(&declared, &options.sort, &["off_cpu_ns"])?;
     let inputs = Input::open_all(traces, 0, &options.filter)?;
-    let (mut keys, mut key_names) = (Numbers::new(), KeyNames::new());
+    let (mut keys, mut key_names) = (Distinct::new(), KeyNames::new());
     let (mut trust, mut is_recorded) = (Vec::new(), false);
     let mut facts = Lines::new(["key"]);
     for (at, input) in inputs.iter().enumerate() {
@@ -113,9 +113,9 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
         of_trace.limits = sources.flat_map(|source| source.limits.iter().cloned()).collect();
         trust.push(of_trace);
         let ids = found.keys().flat_map(|key| [key.stack, key.waker_stack]).flatten();
-        let stacks = key_names.number_stacks(input.trace, &ids.collect())?;
+        let mut numbers = key_names.of_trace((at, input), &ids.collect())?;
         for (key, of_key) in found {
-            let key = key_names.number(key, by, (input, at), &stacks);
+            let key = key_names.number(key, by, &mut numbers);
             facts.push([keys.of(key).into()], &of_key);
         }
     }

@@ -31,7 +31,7 @@ impl Session<'_> {
         requested.filter(|_| self.stop.is_urgent())
     }
 
-    /// Whether uprobes cost the recorded processes too much, of which klock warns.
+    /// Returns whether uprobes take too much of the recorded processes' time. If they do, klock warns at the end.
     fn costs_too_much(&mut self) -> bool {
         let Some(percent) = self.kernel.as_mut().and_then(KernelSide::costly_uprobes) else { return false };
         let after = self.progress.elapsed().as_secs_f64();

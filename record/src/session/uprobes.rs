@@ -1,4 +1,4 @@
-//! What uprobes cost processes that ran before klock came.
+//! The time that uprobes take from a process that ran before klock attached to it.
 //!
 //! A call of a probed function traps into the kernel at its entry and at its return, so a program that takes a million locks a second
 //! becomes many times as slow. If the traps take more than a twentieth of the processes' time, the recording ends and klock says so, unless

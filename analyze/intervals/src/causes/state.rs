@@ -4,7 +4,7 @@ use trace_format::{EventKind, EventRow, TaskState};
 
 use crate::items::{Detail, State};
 
-/// The number of a task in [`Tasks`].
+/// The number of a task among those that waited or had a row.
 pub(super) type TaskIndex = u32;
 
 /// A part of the time between two rows of a task.

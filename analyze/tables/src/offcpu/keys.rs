@@ -5,7 +5,7 @@ use std::{hash::Hash, rc::Rc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{Event, StackId, Syscall, TaskId, TaskState, Trace};
+use trace_format::{Event, StackId, Syscall, TaskId, TaskState};
 
 use intervals::{input::Input, input::names::function};
 use output::{choices, error::AnalyzeError};
@@ -94,13 +94,13 @@ impl IdKey {
     }
 }
 
-/// Values and their numbers.
-pub(super) struct Numbers<T> {
+/// Different values, numbered in the order in which they came.
+pub(super) struct Distinct<T> {
     pub(super) values: Vec<Rc<T>>,
     known: FxHashMap<Rc<T>, u32>,
 }
 
-impl<T: Eq + Hash> Numbers<T> {
+impl<T: Eq + Hash> Distinct<T> {
     pub(super) fn new() -> Self {
         Self { values: Vec::new(), known: FxHashMap::default() }
     }
@@ -131,37 +131,66 @@ pub(super) struct NumberKey {
 
 /// The names of the keys of all traces.
 pub(super) struct KeyNames {
-    functions: Numbers<String>,
+    functions: Distinct<String>,
     /// Lists of functions.
-    stacks: Numbers<Vec<u32>>,
+    stacks: Distinct<Vec<u32>>,
     /// Tasks, without stacks.
-    tasks: Numbers<Side>,
+    tasks: Distinct<Side>,
+}
+
+/// The numbers of the names of one trace.
+pub(super) struct TraceNumbers<'a> {
+    at: usize,
+    input: &'a Input<'a>,
+    stacks: FxHashMap<StackId, u32>,
+    no_stack: u32,
+    /// Those of the tasks so far.
+    tasks: FxHashMap<Option<TaskId>, u32>,
+}
+
+/// Returns the names of a task.
+fn without_stack(task: Option<TaskId>, input: &Input<'_>) -> Side {
+    let row = task.and_then(|task| input.names.task(task));
+    Side {
+        pid: row.map(|row| row.pid),
+        tid: row.map(|row| row.tid),
+        comm: row.and_then(|row| row.comm.clone()),
+        name: task.map_or_else(String::new, |task| input.names.task_label(task)),
+        stack: Vec::new(),
+    }
 }
 
 impl KeyNames {
     pub(super) fn new() -> Self {
-        Self { functions: Numbers::new(), stacks: Numbers::new(), tasks: Numbers::new() }
+        Self { functions: Distinct::new(), stacks: Distinct::new(), tasks: Distinct::new() }
     }
 
-    /// Returns the key with the names of a trace, whose stacks have these numbers.
-    pub(super) fn number(
+    /// Returns the numbers of a trace, with those of these stacks.
+    pub(super) fn of_trace<'a>(
         &mut self,
-        key: IdKey,
-        by: By,
-        (input, at): (&Input<'_>, usize),
-        stacks: &FxHashMap<StackId, u32>,
-    ) -> NumberKey {
-        let none = self.stacks.of(Vec::new());
+        (at, input): (usize, &'a Input<'a>),
+        wanted: &FxHashSet<StackId>,
+    ) -> Result<TraceNumbers<'a>, AnalyzeError> {
+        let mut stacks = FxHashMap::default();
+        if !wanted.is_empty() {
+            input.trace.each_stack(|stack| {
+                if wanted.contains(&stack.id) {
+                    let functions =
+                        stack.frames.iter().map(|frame| self.functions.of(function(frame))).collect();
+                    stacks.insert(stack.id, self.stacks.of(functions));
+                }
+            })?;
+        }
+        let no_stack = self.stacks.of(Vec::new());
+        Ok(TraceNumbers { at, input, stacks, no_stack, tasks: FxHashMap::default() })
+    }
+
+    /// Returns the key with the names of a trace.
+    pub(super) fn number(&mut self, key: IdKey, by: By, of: &mut TraceNumbers<'_>) -> NumberKey {
         let mut side = |task: Option<TaskId>, stack: Option<StackId>| {
-            let row = task.and_then(|task| input.names.task(task));
-            let task = Side {
-                pid: row.map(|row| row.pid),
-                tid: row.map(|row| row.tid),
-                comm: row.and_then(|row| row.comm.clone()),
-                name: task.map_or_else(String::new, |task| input.names.task_label(task)),
-                stack: Vec::new(),
-            };
-            (self.tasks.of(task), stack.and_then(|stack| stacks.get(&stack)).copied().unwrap_or(none))
+            let number = || self.tasks.of(without_stack(task, of.input));
+            let task = *of.tasks.entry(task).or_insert_with(number);
+            (task, stack.and_then(|stack| of.stacks.get(&stack)).copied().unwrap_or(of.no_stack))
         };
         let is_of_trace = matches!(by, By::Pair | By::Waker | By::Task);
         NumberKey {
@@ -169,27 +198,8 @@ impl KeyNames {
             waker: has_waker(by).then(|| side(key.waker, key.waker_stack)),
             state: key.state,
             syscall: key.syscall,
-            trace: is_of_trace.then_some(at),
+            trace: is_of_trace.then_some(of.at),
         }
-    }
-
-    /// Returns the numbers of these stacks of a trace.
-    pub(super) fn number_stacks(
-        &mut self,
-        trace: &Trace,
-        wanted: &FxHashSet<StackId>,
-    ) -> Result<FxHashMap<StackId, u32>, AnalyzeError> {
-        let mut numbers = FxHashMap::default();
-        if wanted.is_empty() {
-            return Ok(numbers);
-        }
-        trace.each_stack(|stack| {
-            if wanted.contains(&stack.id) {
-                let functions = stack.frames.iter().map(|frame| self.functions.of(function(frame))).collect();
-                numbers.insert(stack.id, self.stacks.of(functions));
-            }
-        })?;
-        Ok(numbers)
     }
 
     pub(super) fn key(&self, key: NumberKey, inputs: &[Input<'_>]) -> Key {

@@ -100,8 +100,12 @@ impl Purposes {
 
     /// Returns the rules for stacks, if stacks decide about some lock.
     pub(super) fn rules(&self) -> Option<StackRules> {
-        let is_needed = !self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_)));
-        is_needed.then(StackRules::default)
+        (!self.has_kinds_only()).then(StackRules::default)
+    }
+
+    /// Whether the kinds of all locks say what waits for them are for.
+    fn has_kinds_only(&self) -> bool {
+        self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_)))
     }
 
     /// Sets the purposes of all stacks. `sites` are the acquisition sites by stack id.

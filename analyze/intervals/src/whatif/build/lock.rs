@@ -30,7 +30,7 @@ pub(super) struct Lock {
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     modes: FxHashMap<u32, Mode>,
-    /// How many of them have it exclusively; the most at one time.
+    /// The number of tasks that hold the lock exclusively now, and the greatest number so far.
     exclusive: u32,
     most_exclusive: u32,
 }

@@ -20,7 +20,7 @@ impl Purposes {
         tasks: &[TaskRow],
         functions: impl Fn(u32) -> u32,
     ) -> (Vec<(u32, SiteWaits)>, FxHashSet<LockId>) {
-        if self.by_lock.iter().all(|of| matches!(of, OfLock::Always(_))) {
+        if self.has_kinds_only() {
             return (Vec::new(), FxHashSet::default());
         }
         let mut observed = Observed::new(self, tasks, functions);
