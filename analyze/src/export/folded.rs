@@ -149,7 +149,8 @@ fn add_up(input: &Input<'_>, options: &Options, sums: &mut Sums) -> Result<Trust
 }
 
 fn line(key: &StackKey<Option<StackId>>, names: &Names, stacks: &Stacks) -> String {
-    let functions = |stack| stacks.frames(stack, key.kernel).map(|of| frame(&names::function(of)));
+    let functions =
+        |stack| stacks.frames(stack, key.kernel).into_iter().map(|of| frame(&names::function(of)));
     let mut frames = vec![frame(key.comm(names))];
     frames.extend(functions(key.stack).rev());
     frames.push(frame(&key.lock(names)));

@@ -9,11 +9,12 @@
 use std::{fmt, io};
 
 use rustc_hash::FxHashMap;
-use trace_format::{Event, EventKind, Frame, LockKind, Stack, StackId, Trace};
+use trace_format::{Event, EventKind, Frame, LockKind, StackId, Trace};
 
 use super::{
     options::Options,
     read::{Out, Written, open_one, read_events},
+    stacks::{CallId, Stacks},
 };
 use crate::charges::add;
 use intervals::{input::names::Names, input::trust::Trust};
@@ -66,7 +67,7 @@ pub fn write_histograms(traces: &[Trace], options: &Options, out: Out<'_>) -> Re
 /// Reads the calls of the trace. An error if it holds waits, but no futex calls.
 fn calls(traces: &[Trace], options: &Options) -> Result<(Calls, Trust), AnalyzeError> {
     let input = open_one(traces, options, "a futex is an address of one process in one trace")?;
-    let mut calls = Calls::new(input.trace.stacks()?);
+    let mut calls = Calls::new(Stacks::read(input.trace)?);
     let trust = read_events(&input, options.allow_loss, |event| calls.add(event, &input.names))?;
     let api_waits = calls.api_waits;
     if calls.futex_calls > 0 || api_waits == 0 {
@@ -142,12 +143,17 @@ enum Time {
     Unknown,
 }
 
-/// The key of a row: address, thread, process, and the index of the user stack.
-type Key = (u64, i32, i32, usize);
+/// The key of a row: address, thread, process, and the user stack.
+type Key = (u64, i32, i32, UserStack);
 
-/// The index of the user stack of a call without a stack, and of a call whose stack the trace does not hold.
-const NO_STACK: usize = 0;
-const LOST_STACK: usize = 1;
+/// The user stack of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum UserStack {
+    /// Its innermost call; `None` if there is none.
+    Leaf(Option<CallId>),
+    /// The trace does not have it.
+    Lost,
+}
 
 /// The calls of a trace, added up.
 #[derive(Debug, Default)]
@@ -155,10 +161,7 @@ struct Calls {
     sums: FxHashMap<Key, Row>,
     /// By futex and process: the number of calls that slept for each power of two of µs.
     slots: FxHashMap<(u64, i32), Vec<u64>>,
-    /// The distinct user stacks, root first; `None` for a lost one.
-    stacks: Vec<Option<String>>,
-    /// By stack id: the index of the user stack.
-    stack_of: Vec<usize>,
+    stacks: Stacks,
     futex_calls: u64,
     /// Waits for locks of the C library whose futex calls are not in the trace.
     api_waits: u64,
@@ -167,22 +170,17 @@ struct Calls {
 }
 
 impl Calls {
-    fn new(all: Vec<Stack>) -> Self {
-        let mut stacks = vec![Some(String::new()), None];
-        let mut known: FxHashMap<Vec<Frame>, usize> = FxHashMap::default();
-        let user_stack = |stack: Stack| {
-            let user: Vec<Frame> = stack.frames.into_iter().filter(|frame| !frame.kernel).collect();
-            *known.entry(user).or_insert_with_key(|frames| {
-                let symbol = |frame: &Frame| match &frame.symbol {
-                    Some(symbol) => safe::folded(symbol).into_owned(),
-                    None => "[unknown]".to_owned(),
-                };
-                stacks.push(Some(frames.iter().rev().map(symbol).collect::<Vec<_>>().join(";")));
-                stacks.len() - 1
-            })
-        };
-        let stack_of = all.into_iter().map(user_stack).collect();
-        Self { stacks, stack_of, ..Self::default() }
+    fn new(stacks: Stacks) -> Self {
+        Self { stacks, ..Self::default() }
+    }
+
+    /// Returns the user stack of a recorded stack.
+    fn user_stack(&self, stack: StackId) -> UserStack {
+        if !self.stacks.has(stack) {
+            return UserStack::Lost;
+        }
+        let mut calls = self.stacks.calls(self.stacks.leaf(stack));
+        UserStack::Leaf(calls.find(|(_, frame)| !frame.kernel).map(|(call, _)| call))
     }
 
     /// Adds the call that this event ends, if it ends one.
@@ -201,8 +199,7 @@ impl Calls {
         let Some(call) = futex_call(event) else { return };
         self.untimed += u64::from(call.time == Time::Unknown && call.waits);
         self.untimed_wakes += u64::from(call.time == Time::Unknown && call.wakes);
-        let known = |StackId(id)| usize::try_from(id).ok().and_then(|at| self.stack_of.get(at)).copied();
-        let stack = event.stack.map_or(NO_STACK, |stack| known(stack).unwrap_or(LOST_STACK));
+        let stack = event.stack.map_or(UserStack::Leaf(None), |stack| self.user_stack(stack));
         let address = lock.address.unwrap_or(0);
         let new =
             || Row { stack: task.comm.clone().unwrap_or_else(|| "[unknown]".to_owned()), ..Row::default() };
@@ -221,15 +218,20 @@ impl Calls {
         let mut missing = 0;
         for ((addr, tid, pid, stack), sums) in &self.sums {
             let comm = safe::folded(&safe::cell(&sums.stack)).into_owned();
-            let stack = match self.stacks[*stack].as_deref() {
-                None => {
-                    missing += 1;
-                    continue;
-                }
-                Some("") => comm,
-                Some(stack) => format!("{comm};{stack}"),
+            let UserStack::Leaf(leaf) = *stack else {
+                missing += 1;
+                continue;
             };
-            rows.push(Row { pid: *pid, tid: *tid, addr: *addr, stack, ..sums.clone() });
+            let symbol = |frame: &Frame| {
+                frame
+                    .symbol
+                    .as_deref()
+                    .map_or("[unknown]".to_owned(), |symbol| safe::folded(symbol).into_owned())
+            };
+            let mut stack: Vec<String> = self.stacks.calls(leaf).map(|(_, frame)| symbol(frame)).collect();
+            stack.push(comm);
+            stack.reverse();
+            rows.push(Row { pid: *pid, tid: *tid, addr: *addr, stack: stack.join(";"), ..sums.clone() });
         }
         (rows, missing)
     }

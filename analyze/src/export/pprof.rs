@@ -59,7 +59,7 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
         let mut sums: Vec<(Key, (i64, i64))> = charges.account.sums.into_iter().collect();
         sums.sort_unstable();
         for (key, (count, delay)) in sums {
-            let location_id = places.of(stacks.frames(key.stack, key.kernel), &mut strings);
+            let location_id = places.of(&stacks.frames(key.stack, key.kernel), &mut strings);
             let label = labels(&key, names, &mut strings);
             profile.sample.push(Sample { location_id, value: vec![count, delay], label });
         }

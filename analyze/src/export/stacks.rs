@@ -2,10 +2,10 @@
 //!
 //! The frames of lock functions and of the recorder are cut off, as in every table: they are the same for each lock.
 
-use std::hash::Hash;
+use std::{hash::Hash, iter};
 
 use rustc_hash::FxHashMap;
-use trace_format::{FormatError, Frame, LockId, Stack, StackId, TaskId, Trace};
+use trace_format::{FormatError, Frame, LockId, StackId, TaskId, Trace};
 
 use crate::charges::{Payee, add};
 use intervals::{
@@ -14,28 +14,69 @@ use intervals::{
     shares::{Account, ShareSums, WaitShares},
 };
 
-/// The stacks of a trace.
-#[derive(Debug)]
-pub(super) struct Stacks(Vec<Stack>);
+/// The stacks of a trace, with each frame and each chain of callers once: a long recording has millions of stacks that differ in few frames.
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    frames: Vec<Frame>,
+    calls: Vec<Call>,
+    /// The innermost call of each stack, by its id.
+    leaves: Vec<Option<CallId>>,
+}
+
+/// A frame and the call it was called from, by their numbers; the outermost frame has none.
+type Call = (u32, Option<CallId>);
+
+/// The number of a call. Stacks with the same callers have the same numbers for them.
+pub(super) type CallId = u32;
 
 impl Stacks {
     pub(super) fn read(trace: &Trace) -> Result<Self, FormatError> {
-        Ok(Self(trace.stacks()?))
+        let (mut stacks, mut numbers) = (Self::default(), FxHashMap::<Frame, u32>::default());
+        let mut known = FxHashMap::<Call, CallId>::default();
+        trace.each_stack(|stack| {
+            let mut call = None;
+            for frame in stack.frames.into_iter().rev() {
+                let next = numbers.len() as u32;
+                let key = (*numbers.entry(frame).or_insert(next), call);
+                let calls = &mut stacks.calls;
+                call = Some(*known.entry(key).or_insert_with(|| {
+                    calls.push(key);
+                    (calls.len() - 1) as u32
+                }));
+            }
+            stacks.leaves.push(call);
+        })?;
+        let mut frames: Vec<(Frame, u32)> = numbers.into_iter().collect();
+        frames.sort_unstable_by_key(|(_, number)| *number);
+        stacks.frames = frames.into_iter().map(|(frame, _)| frame).collect();
+        Ok(stacks)
+    }
+
+    /// Whether the trace has a stack.
+    pub(super) fn has(&self, stack: StackId) -> bool {
+        usize::try_from(stack.0).is_ok_and(|at| at < self.leaves.len())
+    }
+
+    /// Returns the innermost call of a stack; `None` if it is missing or empty.
+    pub(super) fn leaf(&self, stack: StackId) -> Option<CallId> {
+        usize::try_from(stack.0).ok().and_then(|at| self.leaves.get(at)).copied().flatten()
+    }
+
+    /// Returns a call and its callers, with their frames.
+    pub(super) fn calls(&self, leaf: Option<CallId>) -> impl Iterator<Item = (CallId, &Frame)> {
+        iter::successors(leaf, |call| self.calls[*call as usize].1)
+            .map(|call| (call, &self.frames[self.calls[call as usize].0 as usize]))
     }
 
     /// Returns all frames of a stack, leaf first. A missing stack has no frames.
-    pub(super) fn all_frames(&self, stack: Option<StackId>) -> &[Frame] {
-        let at = stack.and_then(|stack| usize::try_from(stack.0).ok());
-        at.and_then(|at| self.0.get(at)).map_or(&[][..], |stack| &stack.frames)
+    pub(super) fn all_frames(&self, stack: Option<StackId>) -> Vec<&Frame> {
+        let leaf = stack.and_then(|stack| self.leaf(stack));
+        self.calls(leaf).map(|(_, frame)| frame).collect()
     }
 
     /// Returns the shown frames of a kernel lock or a user lock, leaf first.
-    pub(super) fn frames(
-        &self,
-        stack: Option<StackId>,
-        kernel: bool,
-    ) -> impl DoubleEndedIterator<Item = &Frame> {
-        shown_frames(self.all_frames(stack), kernel)
+    pub(super) fn frames(&self, stack: Option<StackId>, kernel: bool) -> Vec<&Frame> {
+        shown_frames(&self.all_frames(stack), kernel).copied().collect()
     }
 }
 

@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
         }
         let thread = self.thread(task);
         let mut frames = Vec::new();
-        for frame in self.stacks.frames(stack, kernel).rev() {
+        for frame in self.stacks.frames(stack, kernel).into_iter().rev() {
             let text = self.profile.intern_string(&names::function(frame));
             frames.push(self.frame(text, if frame.kernel { self.kernel } else { self.user }));
         }

@@ -61,15 +61,16 @@ impl Lines<'_> {
 
     /// Returns the functions of a stack in one space, leaf first.
     fn half(&self, stack: Option<StackId>, space: Space, drops_leaf: bool) -> Vec<String> {
-        let frames =
-            self.stacks.all_frames(stack).iter().filter(|frame| frame.kernel == (space == Space::Kernel));
-        let names = frames.map(|frame| element(frame.symbol.as_deref()));
+        let all = self.stacks.all_frames(stack).into_iter();
+        let names = all
+            .filter(|frame| frame.kernel == (space == Space::Kernel))
+            .map(|frame| element(frame.symbol.as_deref()));
         names.skip(usize::from(drops_leaf)).collect()
     }
 
     /// Returns the line without its value.
     pub(super) fn line(&self, target: Side, waker: Side) -> String {
-        let drops_leaf = is_stored_by_probe(self.stacks.all_frames(target.1));
+        let drops_leaf = is_stored_by_probe(&self.stacks.all_frames(target.1));
         if self.options.format == Format::OffwaketimeText {
             return self.text(target, waker, drops_leaf);
         }
@@ -112,7 +113,7 @@ impl Lines<'_> {
 }
 
 /// Whether the stack begins with the function that offwaketime probes.
-fn is_stored_by_probe(frames: &[Frame]) -> bool {
+fn is_stored_by_probe(frames: &[&Frame]) -> bool {
     let leaf = frames.first().filter(|frame| frame.kernel).and_then(|frame| frame.symbol.as_deref());
     // Compilers may rename it to `finish_task_switch.isra.0`.
     leaf.is_some_and(|leaf| leaf.split('.').next() == Some("finish_task_switch"))

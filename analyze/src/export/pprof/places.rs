@@ -27,11 +27,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Returns the locations of these frames, leaf first. A frame that was inlined into the next one is a line of its location.
-    pub(super) fn of<'f>(
-        &mut self,
-        frames: impl Iterator<Item = &'f Frame>,
-        strings: &mut Strings,
-    ) -> Vec<u64> {
+    pub(super) fn of(&mut self, frames: &[&Frame], strings: &mut Strings) -> Vec<u64> {
         let mut ids = Vec::new();
         let mut lines = Vec::new();
         let mut last = None;

@@ -3,6 +3,8 @@
 //! All frames of a stack enter, innermost first. The frame of the acquisition site leaves, which lies outside of lock functions and of the
 //! recorder, or the frames that outputs show.
 
+use std::borrow::Borrow;
+
 use trace_format::Frame;
 
 use super::lock_functions::{
@@ -14,8 +16,9 @@ const ANONYMOUS: &str = "[anon]";
 
 /// Returns the site of a kernel lock: the innermost kernel frame outside of lock functions. Skips the recorder's own frames; if no other
 /// kernel frame is left, uses the frames of the program.
-pub(super) fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
-    let mut kernel = frames.iter().filter(|frame| frame.kernel && !is_recorder_function(frame));
+pub(super) fn kernel_frame<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let all = frames.iter().map(F::borrow);
+    let mut kernel = all.filter(|frame| frame.kernel && !is_recorder_function(frame));
     let mut outside = kernel.clone().filter(|frame| !is_kernel_lock_function(frame));
     outside
         .clone()
@@ -26,9 +29,9 @@ pub(super) fn kernel_frame(frames: &[Frame]) -> Option<&Frame> {
 }
 
 /// Returns the frames from the acquisition site outwards; all of them if they are lock functions only.
-fn from_point(frames: &[Frame], kernel: bool) -> &[Frame] {
+fn from_point<F: Borrow<Frame>>(frames: &[F], kernel: bool) -> &[F] {
     let point = if kernel { kernel_frame(frames) } else { user_frame(frames) };
-    let at = point.and_then(|point| frames.iter().position(|frame| std::ptr::eq(frame, point)));
+    let at = point.and_then(|point| frames.iter().position(|frame| std::ptr::eq(frame.borrow(), point)));
     &frames[at.unwrap_or(0)..]
 }
 
@@ -39,8 +42,8 @@ pub(super) fn is_try(frames: &[Frame], kernel: bool) -> bool {
 }
 
 /// Returns the site of a user lock: the innermost user frame outside of lock functions. Kernel frames only show how the thread slept.
-pub(super) fn user_frame(frames: &[Frame]) -> Option<&Frame> {
-    let mut user = frames.iter().filter(|frame| !frame.kernel);
+pub(super) fn user_frame<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
+    let mut user = frames.iter().map(F::borrow).filter(|frame| !frame.kernel);
     let mut outside = user.clone().filter(|frame| !is_user_lock_function(frame));
     outside.clone().find(is_known).or_else(|| outside.next()).or_else(|| user.next())
 }
@@ -54,11 +57,11 @@ fn is_known(frame: &&Frame) -> bool {
 
 /// Returns the frames that outputs show: those from the acquisition site outwards, for a user lock without those of the kernel. A run of
 /// frames outside every mapping is one, because unwinding made their addresses up.
-pub fn shown_frames(frames: &[Frame], kernel: bool) -> impl DoubleEndedIterator<Item = &Frame> {
+pub fn shown_frames<F: Borrow<Frame>>(frames: &[F], kernel: bool) -> impl DoubleEndedIterator<Item = &F> {
     let frames = from_point(frames, kernel);
-    let follows_unmapped = |at: usize| at > 0 && is_unmapped(&frames[at - 1]);
+    let follows_unmapped = |at: usize| at > 0 && is_unmapped(frames[at - 1].borrow());
     let is_shown = move |at: &usize| {
-        let frame = &frames[*at];
+        let frame = frames[*at].borrow();
         (kernel || !frame.kernel) && !(is_unmapped(frame) && follows_unmapped(*at))
     };
     (0..frames.len()).filter(is_shown).map(|at| &frames[at])
