@@ -287,7 +287,12 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> Vec<String>
         lines.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
     }
     if ledger.has_naps() {
-        lines.push("threads that sleep for a time may try for a lock between: `klock record --off-cpu COMMAND`, as root, shows in which functions".into());
+        let command = match has_off_cpu {
+            true => format!("`klock offcpu{trace}`"),
+            false => "`klock record --off-cpu --locks pthread COMMAND`, as root,".to_owned(),
+        };
+        let naps = "threads that sleep for a time may try for a lock between";
+        lines.push(format!("{naps}: {command} shows in which functions"));
     } else if ledger.unknown_ns > 0 && !has_off_cpu {
         lines.push(
             "`klock record --off-cpu --locks pthread COMMAND`, as root, records where threads sleep".into(),

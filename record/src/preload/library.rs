@@ -50,7 +50,7 @@ fn next_step() -> &'static str {
     if directory::is_root() {
         "make /var/lib writable for root alone, on a file system without noexec, or use --probes uprobe"
     } else {
-        "set XDG_CACHE_HOME to a directory below which only you can write, on a file system without noexec"
+        "set XDG_CACHE_HOME to a directory of yours whose parents nobody but root can write (not below /tmp), on a file system without noexec"
     }
 }
 

@@ -58,6 +58,9 @@ fn exec_advice(path: &Path, error: &io::Error) -> String {
     let name = path.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied if path.is_dir() => "give a program: it is a directory".to_owned(),
+        io::ErrorKind::PermissionDenied if path.metadata().is_err() => {
+            format!("you may not look into one of its folders: `namei -l {name}` shows which")
+        }
         io::ErrorKind::PermissionDenied => {
             format!("make it executable (chmod +x {name}), or name its interpreter")
         }
@@ -84,8 +87,10 @@ pub(crate) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Lau
     };
     let not_found = || LaunchError::NotFound { command: PathBuf::from(command) };
     if command.as_bytes().contains(&b'/') {
-        // If it cannot run, the system will report why.
-        return if Path::new(command).exists() { Ok(command.into()) } else { Err(not_found()) };
+        // If it cannot run, the system will report why: that it is not permitted to look for it, too.
+        let found = Path::new(command).metadata();
+        let is_missing = found.is_err_and(|error| error.kind() != io::ErrorKind::PermissionDenied);
+        return if is_missing { Err(not_found()) } else { Ok(command.into()) };
     }
     let folders = path.map(std::env::split_paths).into_iter().flatten();
     folders.map(|folder| folder.join(command)).find(|file| runs(file)).ok_or_else(not_found)

@@ -22,7 +22,8 @@ pub(super) fn interval(base: &[f64], new: &[f64], level: f64) -> Option<(f64, f6
     }
     let was = mean(base);
     let (change, reach) = difference(base, new, level);
-    (was > 0.0).then_some(((change - reach) / was, (change + reach) / was))
+    // No metric is negative.
+    (was > 0.0).then_some((((change - reach) / was).max(-1.0), (change + reach) / was))
 }
 
 /// Returns the difference of the means, and how far its interval reaches to both sides.

@@ -8,7 +8,7 @@
 //!
 //! At such a site each task waits for an object of its own, and the tasks end the waits of each other. klock adds one lock to the
 //! locks of the trace and puts it in place of the objects into the rows of these waits. Other such objects are PostgreSQL's semaphores, one
-//! for each process, and the events on which runtimes park threads.
+//! for each process, the events on which runtimes park threads, and condition variables that a waiter makes for one wait.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use trace_format::{Batch, EventKind, EventRow, FormatError, LockId, LockRow, Sta
 
 use crate::input::source::{Batches, EventSource};
 
-/// The share of the waits at a site, in percent, that are for objects with one waiter, who waits for no other object there.
+/// The share of the waits at a site, in percent, that are for objects with one waiter, who waits for no other object there or for this one
+/// once.
 const MOST: u64 = 90;
 
 /// The split locks of a trace, and the semaphores that are locks.
@@ -40,6 +41,8 @@ pub(super) struct SiteWaits {
     waits: FxHashMap<(LockId, TaskId), u64>,
     /// By object and site: the number of calls that woke while a task waited here.
     wakes: FxHashMap<(LockId, u32), u64>,
+    /// Whether an object may be made for one wait. Words on which a task waits once are also locks of their own, which are many.
+    pub(super) may_be_for_one_wait: bool,
 }
 
 impl SiteWaits {
@@ -51,15 +54,18 @@ impl SiteWaits {
         *self.wakes.entry((object, site)).or_default() += 1;
     }
 
-    /// Returns the objects with one waiter, who waits for no other object here; of two or more if they have nearly all waits.
+    /// Returns the objects with one waiter, who waits for no other object here or for this one once; of two or more if they have nearly all
+    /// waits.
     fn objects(&self) -> FxHashSet<LockId> {
         let (mut tasks, mut objects) = (FxHashMap::<_, u32>::default(), FxHashMap::<_, u32>::default());
         for (object, task) in self.waits.keys() {
             *tasks.entry(*task).or_default() += 1;
             *objects.entry(*object).or_default() += 1;
         }
-        let is_single = |(object, task): &(LockId, TaskId)| tasks[task] == 1 && objects[object] == 1;
-        let single = || self.waits.iter().filter(|(of, _)| is_single(of));
+        let is_single = |(object, task): &(LockId, TaskId), waits: u64| {
+            objects[object] == 1 && (tasks[task] == 1 || self.may_be_for_one_wait && waits == 1)
+        };
+        let single = || self.waits.iter().filter(|(of, waits)| is_single(of, **waits));
         let (part, all) = (single().map(|(_, waits)| waits).sum::<u64>(), self.waits.values().sum::<u64>());
         let found: FxHashSet<LockId> = single().map(|((object, _), _)| *object).collect();
         if found.len() > 1 && part * 100 >= all * MOST { found } else { FxHashSet::default() }
@@ -223,6 +229,17 @@ mod tests {
         // Each task waits for two objects that no other task waits for.
         let shards = relay("futex", stack, |round, task| 2 * task + round % 2);
         assert_eq!(waits(&shards).0.len(), 8);
+    }
+
+    #[test]
+    fn condition_variables_that_are_made_for_one_wait_are_one_lock_and_words_are_not() {
+        let text = |kind: &str| {
+            let own = |round: usize, task: usize| 8 + 4 * round + task;
+            let locks: String = (8..40).map(|word| format!("lock w{word} {kind}\n")).collect();
+            locks + &relay(kind, "pthread_cond_wait<lock", own)
+        };
+        assert_eq!(waits(&text("condvar")), (vec![("#40 lock at lock (condvar)".to_owned(), 27)], 24));
+        assert_eq!(waits(&text("futex").replace("pthread_cond_wait<", "")).0.len(), 27);
     }
 
     #[test]

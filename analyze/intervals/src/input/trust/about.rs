@@ -66,7 +66,8 @@ pub(super) const fn effect(line: Line, about: About) -> Option<&'static str> {
             return None;
         }
 
-        (L::HoldsOpen, Report | Diff | WaitHist | HoldHist) => "open at the end, counted nowhere",
+        (L::HoldsOpen, Report) => "open at the end, in open_hold alone",
+        (L::HoldsOpen, Diff | WaitHist | HoldHist) => "open at the end, not counted",
         (L::HoldsOpen, Blame) => "open at the end, charged until then",
         (L::HoldsOpen, Timeline | CriticalPath) => "open at the end, counted until then",
         (L::HoldsOpen, Holds) => "open at the end (state open)",

@@ -20,7 +20,7 @@ fn the_trust_block_reports_only_what_occurred() {
     parts.info.loss.stacks = 1;
     let report = report(&parts.write().trace, &by(By::Lock)).unwrap();
     let expected = "\
-trust: 7 events over 7 ns, 5 lost because the ring was full, all on CPU 0, before 3 ns; 1 hold open at the end, counted nowhere
+trust: 7 events over 7 ns, 5 lost because the ring was full, all on CPU 0, before 3 ns; 1 hold open at the end, in open_hold alone
   the recording was not finished: what came after the last whole row group is missing
   1 hold dropped, because events were lost while they lasted
   1 wait dropped, because events were lost while they lasted

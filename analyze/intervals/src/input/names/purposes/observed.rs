@@ -217,7 +217,8 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
         let (mut sites, mut exclusive) = (FxHashMap::default(), Vec::new());
         let mut of_sites: Vec<((u32, Purpose), Site)> = self.sites.into_iter().collect();
         of_sites.sort_unstable_by_key(|((site, kind), _)| (*site, *kind as usize));
-        for (site, Site { group, waits, has_unnamed }) in of_sites {
+        for (site, Site { group, mut waits, has_unnamed }) in of_sites {
+            waits.may_be_for_one_wait = site.1 != Purpose::Lock;
             let evidence = group.evidence(end_ns);
             let role = evidence.role(Context { one_waiter_each: true, ..Context::default() });
             sites.extend(purpose(role).map(|purpose| (site, purpose)));
