@@ -42,6 +42,8 @@ struct TaskRole {
     waits: u64,
     /// Waits of others that it ended.
     wakes: u64,
+    /// Whether it ended any, in vain or not.
+    passes_on: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +118,13 @@ impl Group {
                 self.entered.insert((ts_ns, task));
             }
             self.wake(waker);
+            self.tasks.entry(waker).or_default().passes_on = true;
         }
+    }
+
+    /// Whether a task ended a wait of another one.
+    pub(crate) fn passes_on(&self, task: TaskId) -> bool {
+        self.tasks.get(&task).is_some_and(|of_task| of_task.passes_on)
     }
 
     /// Ends all waits: what follows is not known.

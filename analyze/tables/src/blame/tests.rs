@@ -369,10 +369,10 @@ fn where_holds_are_not_recorded_those_who_pass_the_lock_on_during_a_wait_share_i
 fn where_holds_are_not_recorded_the_waits_are_divided_by_who_woke_the_waiter() {
     const FUTEX: &str = "
         source futex kinds=futex holds=no\nlock f futex name=-
-        1_000 B wait f b.c:1\n2_000 B acquire f b.c:1 wait=1_000 peer=A at=unlock<a.c:7:work
-        3_000 B wait f b.c:1\n3_500 B acquire f b.c:1 wait=500 peer=A at=unlock<a.c:7:work
-        4_000 C wait f c.c:1\n4_200 C acquire f c.c:1 wait=200
-        5_000 C wait f c.c:1 peer=B\n5_100 C acquire f c.c:1 wait=100 peer=A at=a.c:9
+        1_000 B wait f lll_lock_wait<b.c:1\n2_000 B acquire f lll_lock_wait<b.c:1 wait=1_000 peer=A at=unlock<a.c:7:work
+        3_000 B wait f lll_lock_wait<b.c:1\n3_500 B acquire f lll_lock_wait<b.c:1 wait=500 peer=A at=unlock<a.c:7:work
+        4_000 C wait f lll_lock_wait<c.c:1\n4_200 C acquire f lll_lock_wait<c.c:1 wait=200
+        5_000 C wait f lll_lock_wait<c.c:1 peer=B\n5_100 C acquire f lll_lock_wait<c.c:1 wait=100 peer=A at=a.c:9
     ";
     let names = |key| {
         let found = blame_of(FUTEX, &by(key));

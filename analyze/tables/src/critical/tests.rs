@@ -25,7 +25,7 @@ fn figures(path: &CriticalPath) -> Vec<(&str, [i64; 7])> {
 
 #[test]
 fn a_lock_without_recorded_holds_has_no_time_on_the_path() {
-    let text = "lock f futex\nsource futex kinds=futex holds=no\n0 A acquire m\n10 B wait f\n90 A wake f\n91 B acquire f wait=81 peer=A\n\
+    let text = "lock f futex\nsource futex kinds=futex holds=no\n0 A acquire m\n10 B wait f lll_lock_wait\n90 A wake f\n91 B acquire f lll_lock_wait wait=81 peer=A\n\
                 95 B release m\n100 B acquire n";
     let path = of(text, &options("B", 100));
     let row = path.rows.iter().find(|row| row.name.starts_with("#0 f")).unwrap();

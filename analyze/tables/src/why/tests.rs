@@ -97,7 +97,7 @@ fn a_lock_without_recorded_holds_has_neither_convoys_nor_hand_offs() {
 #[test]
 fn only_holds_that_can_be_recorded_are_asked_for() {
     let of = |recorded: &str| {
-        let history = "lock f futex\n10 A wait f lock\n900 A acquire f lock wait=890\n1000 A wake f unlock";
+        let history = "lock f futex\n10 A wait f lll_lock_wait\n900 A acquire f lll_lock_wait wait=890\n1000 A wake f unlock";
         let test = testing::trace(&format!("{recorded}\n{history}"));
         why(&[test.trace], &WhyOptions::default()).unwrap().locks.remove(0).findings.remove(0).advice
     };

@@ -27,7 +27,7 @@ pub struct Purposes {
     /// By lock id.
     by_lock: Vec<OfLock>,
     /// By acquisition site and kind, for objects that have one waiter each: what behaviour says.
-    by_site: FxHashMap<(u32, Purpose), Purpose>,
+    by_site: FxHashMap<(u32, Purpose), Behaviour>,
     /// By stack id: the acquisition site.
     sites: Vec<u32>,
 }
@@ -54,8 +54,13 @@ enum Behaviour {
     #[default]
     Unknown,
     Purpose(Purpose),
+    /// There are few waits, and none of the tasks ended the wait of another one: a message as likely as a lock.
+    OneWay,
     /// The object has one waiter: its sites have purposes.
-    OfSite,
+    OfSite {
+        /// Whether the waiter ended a wait of another one at a site, as who had a lock does.
+        passes_on: bool,
+    },
 }
 
 /// The rules of functions, and the purposes of the stacks so far.
@@ -152,20 +157,23 @@ impl Purposes {
             return purpose;
         }
         let observed = match behaviour {
-            Behaviour::Unknown => None,
-            Behaviour::Purpose(purpose) => Some(purpose),
-            Behaviour::OfSite => self.by_site.get(&(self.site(stack), kind)).copied(),
+            Behaviour::OfSite { passes_on } => match self.by_site.get(&(self.site(stack), kind)).copied() {
+                Some(Behaviour::Purpose(Purpose::Lock)) if !passes_on => Behaviour::OneWay,
+                of_site => of_site.unwrap_or_default(),
+            },
+            of_object => of_object,
         };
         let served = by_stack.map(|(purpose, _)| purpose);
         // The function in which a task waits says more than the kind, but a semaphore in a function of locks may be a signal.
         let by_default = served.filter(|purpose| purpose.is_idle() || !kind.is_idle()).unwrap_or(kind);
         match observed {
             // An idle wait keeps the word of its function.
-            Some(Purpose::Park) if by_default.is_idle() => by_default,
+            Behaviour::Purpose(Purpose::Park) if by_default.is_idle() => by_default,
             // A futex is more often a lock than not.
-            Some(Purpose::Undecided) if !kind.is_idle() && !by_default.is_idle() => by_default,
-            Some(purpose) => purpose,
-            None => by_default,
+            Behaviour::Purpose(Purpose::Undecided) if !kind.is_idle() && !by_default.is_idle() => by_default,
+            Behaviour::Purpose(purpose) => purpose,
+            Behaviour::OneWay if by_stack.is_none() && !kind.is_idle() => Purpose::Undecided,
+            Behaviour::OneWay | Behaviour::Unknown | Behaviour::OfSite { .. } => by_default,
         }
     }
 

@@ -50,6 +50,16 @@ impl SiteWaits {
         *self.waits.entry((object, task)).or_default() += 1;
     }
 
+    /// Returns the tasks that waited.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.waits.keys().map(|(_, task)| *task)
+    }
+
+    /// Keeps the waits of these tasks.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(TaskId) -> bool) {
+        self.waits.retain(|(_, task), _| is_kept(*task));
+    }
+
     pub(super) fn wake(&mut self, object: LockId, site: u32) {
         *self.wakes.entry((object, site)).or_default() += 1;
     }
@@ -219,6 +229,18 @@ mod tests {
             let site = if kind == "condvar" { "lock" } else { "put" };
             assert_eq!(waits(&own_object), (vec![(format!("#8 lock at {site} ({kind})"), 27)], 24), "{kind}");
         }
+    }
+
+    #[test]
+    fn a_task_that_waits_at_the_same_place_and_wakes_nobody_waits_for_something_else() {
+        let stack = "syscall<os_park";
+        let text = relay("futex", stack, |_, task| task);
+        let of_lock = ("#8 lock at os_park (futex)".to_owned(), 27);
+        assert_eq!(waits(&text), (vec![of_lock.clone()], 24));
+        // It waits for the end of A, as main does.
+        let joins = text.replacen("10 B", &format!("5 M wait w7 {stack}<put\n10 B"), 1);
+        let joins = format!("{joins}99_000_000 M acquire w7 {stack}<put wait=5 peer=A\n");
+        assert_eq!(waits(&joins), (vec![("#7 w7 (futex)".to_owned(), 1), of_lock], 24));
     }
 
     #[test]

@@ -162,7 +162,7 @@ mod tests {
     use crate::{
         Filter,
         engine::{
-            histories::{end_of, history, kind},
+            histories::{end_of, history},
             model::Model,
         },
         input::Input,
@@ -220,7 +220,8 @@ mod tests {
             }
             found.finish(end_of(&events));
             let (intervals, _) = Model::of(&events, end_of(&events)).intervals();
-            let idle = intervals.waits.iter().filter(|wait| kind(wait.lock).is_idle());
+            let purposes = input.names.purposes();
+            let idle = intervals.waits.iter().filter(|wait| purposes.of(wait.lock, wait.stack).is_idle());
             let expected = idle.fold((0, 0), |(waits, ns), wait| (waits + 1, ns + wait.wait_ns));
             let found = found.sums().values().fold((0, 0), |sums, of| (sums.0 + of.0, sums.1 + of.1));
             prop_assert_eq!(found, expected);

@@ -8,7 +8,7 @@ use trace_format::{Batch, EventKind, EventRow, LockId, StackId, TaskId, TaskRow,
 use super::{Behaviour, OfLock, Purpose, Purposes};
 use crate::{
     input::{names::split_locks::SiteWaits, source},
-    roles::{Context, Group, Role},
+    roles::{Context, Evidence, Group, Role},
 };
 
 impl Purposes {
@@ -110,7 +110,7 @@ struct Semaphore {
 /// The verdicts of behaviour: of locks by their id, and of sites.
 pub(super) struct Decided {
     locks: Vec<(LockId, Behaviour, Vec<Option<StackId>>)>,
-    sites: FxHashMap<(u32, Purpose), Purpose>,
+    sites: FxHashMap<(u32, Purpose), Behaviour>,
     /// The sites at which tasks exclude each other, with their waits.
     exclusive: Vec<(u32, SiteWaits)>,
     /// Semaphores that are locks.
@@ -215,13 +215,18 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
     /// Decides at the end of the trace.
     pub(super) fn decide(self, end_ns: i64) -> Decided {
         let (mut sites, mut exclusive) = (FxHashMap::default(), Vec::new());
+        let mut passers = FxHashSet::default();
         let mut of_sites: Vec<((u32, Purpose), Site)> = self.sites.into_iter().collect();
         of_sites.sort_unstable_by_key(|((site, kind), _)| (*site, *kind as usize));
         for (site, Site { group, mut waits, has_unnamed }) in of_sites {
             waits.may_be_for_one_wait = site.1 != Purpose::Lock;
+            passers.extend(waits.tasks().filter(|task| group.passes_on(*task)));
+            if has_unnamed {
+                waits.retain(|task| group.passes_on(task));
+            }
             let evidence = group.evidence(end_ns);
             let role = evidence.role(Context { one_waiter_each: true, ..Context::default() });
-            sites.extend(purpose(role).map(|purpose| (site, purpose)));
+            sites.insert(site, behaviour(role, &evidence));
             if site.0 != UNKNOWN && (role == Role::Lock || !has_unnamed && evidence.is_mutual()) {
                 exclusive.push((site.0, waits));
             }
@@ -243,11 +248,11 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
                 }
                 Behaviour::Purpose(Purpose::Lock)
             } else if waiters.len() == 1 {
-                Behaviour::OfSite
+                Behaviour::OfSite { passes_on: waiters.is_subset(&passers) }
             } else {
                 let context = Context { one_waiter_each: false, wakes_elsewhere, is_word };
-                let role = group.evidence(end_ns).role(context);
-                purpose(role).map_or(Behaviour::Unknown, Behaviour::Purpose)
+                let evidence = group.evidence(end_ns);
+                behaviour(evidence.role(context), &evidence)
             };
             (lock, behaviour, stacks.into_iter().collect())
         };
@@ -293,14 +298,15 @@ impl Object {
     }
 }
 
-/// Returns the purpose of waits in a role; an idle one has the name of its function or kind.
-const fn purpose(role: Role) -> Option<Purpose> {
+/// Returns what a role says of the purpose of waits; an idle one has the name of its function or kind.
+const fn behaviour(role: Role, evidence: &Evidence) -> Behaviour {
     match role {
-        Role::Lock => Some(Purpose::Lock),
-        Role::Queue => Some(Purpose::Park),
-        Role::Barrier => Some(Purpose::Barrier),
-        Role::Undecided => Some(Purpose::Undecided),
-        Role::TooFew => None,
+        Role::Lock => Behaviour::Purpose(Purpose::Lock),
+        Role::Queue => Behaviour::Purpose(Purpose::Park),
+        Role::Barrier => Behaviour::Purpose(Purpose::Barrier),
+        Role::Undecided => Behaviour::Purpose(Purpose::Undecided),
+        Role::TooFew if evidence.both == 0 => Behaviour::OneWay,
+        Role::TooFew => Behaviour::Unknown,
     }
 }
 

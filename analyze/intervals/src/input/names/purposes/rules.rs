@@ -71,7 +71,7 @@ pub(super) enum Weight {
 
 /// Functions in which tasks wait, without leading underscores as [`bare`] returns them, and the purpose. A `*` stands for any ending.
 const RULES: &[(&str, Purpose, Weight)] = {
-    use Purpose::{Barrier, CondVar, Exit, Lock, Park, Scheduler, Semaphore};
+    use Purpose::{Barrier, CondVar, Exit, Lock, Park, Scheduler, Semaphore, Undecided};
     use Weight::{Decides, Serves};
     &[
         // glibc and musl
@@ -81,6 +81,7 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("pthread_clockjoin*", Exit, Decides),
         ("pthread_mutex_*", Lock, Decides),
         ("pthread_rwlock_*", Lock, Decides),
+        ("pthread_once*", Lock, Decides),
         ("lll_lock_wait*", Lock, Decides),
         ("pthread_cond_*", CondVar, Serves),
         ("cnd_*", CondVar, Serves),
@@ -93,11 +94,14 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("GOMP_critical*", Lock, Decides),
         ("omp_set_lock*", Lock, Decides),
         ("GOMP_barrier*", Barrier, Decides),
+        ("GOMP_parallel*", Barrier, Serves),
         // The C++ library
         ("std::condition_variable*", CondVar, Serves),
         ("std::_V2::condition_variable*", CondVar, Serves),
         ("std::thread::join", Exit, Decides),
+        ("cxa_guard_acquire", Lock, Decides),
         ("std::__detail::__platform_wait*", Semaphore, Serves),
+        ("std::__atomic_futex_unsigned_base::*", Semaphore, Serves),
         // Rust. Runtimes build on condition variables and parking.
         ("std::sys::sync::mutex::*", Lock, Decides),
         ("std::sys::sync::rwlock::*", Lock, Decides),
@@ -129,10 +133,16 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("ObjectMonitor::enter*", Lock, Decides),
         ("ObjectMonitor::EnterI", Lock, Decides),
         ("ObjectMonitor::wait*", CondVar, Decides),
+        ("JavaThread::sleep*", Park, Decides),
+        // Erlang
+        ("ethr_event_*", Scheduler, Decides),
         // CPython: its locks are semaphores, also as signals, and a condition variable guards the interpreter.
         ("PyThread_acquire_lock*", Lock, Serves),
         ("PyMutex_Lock*", Lock, Decides),
         ("take_gil", Lock, Decides),
+        // Ruby: its threads sleep in one function for a Mutex, a Queue or another thread. Debian's has no frame pointers for the callers.
+        ("rb_mutex_lock*", Lock, Decides),
+        ("rb_native_cond_wait", Undecided, Serves),
         // PostgreSQL
         ("LWLockAcquire*", Lock, Decides),
         // libuv

@@ -127,6 +127,23 @@ fn a_condition_variable_that_one_task_signals_is_idle_and_so_is_a_futex() {
 }
 
 #[test]
+fn a_word_that_few_waits_are_for_is_a_lock_only_if_waiters_wake_each_other() {
+    let wait = |at: usize, task: &str, waker: &str| {
+        format!(
+            "{at} {task} wait s\n{} {waker} wake s\n{} {task} acquire s wait=9 peer={waker}\n",
+            at + 5,
+            at + 9
+        )
+    };
+    let first = "lock s futex\n".to_owned() + &wait(100_000_000, "A", "B");
+    assert_eq!(purposes(&first), [Purpose::Undecided], "the end of a thread, or a lock");
+    assert_eq!(purposes(&(first.clone() + &wait(200_000_000, "B", "A"))), [Purpose::Lock]);
+    let named =
+        first.replace("wait s", "wait s lll_lock_wait").replace("acquire s", "acquire s lll_lock_wait");
+    assert_eq!(purposes(&named)[0], Purpose::Lock);
+}
+
+#[test]
 fn words_with_one_waiter_each_have_the_purpose_of_their_site() {
     let words = ["lock a futex", "lock b futex", "lock c futex"].join("\n");
     let word = |task: &str| task.to_lowercase();
