@@ -24,6 +24,7 @@ use trace_format::preload::{
 };
 
 use super::records::{self, Unit};
+use crate::system::maps::OWN_MEMORY;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionConfig {
@@ -163,7 +164,7 @@ impl From<Invalid> for BadChunks {
 impl Region {
     /// Creates a region, and the descriptor by which the process gets it.
     pub(crate) fn create(config: &RegionConfig) -> io::Result<(Self, OwnedFd)> {
-        let fd = memfd_create("klock-preload", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let fd = memfd_create(OWN_MEMORY, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, config.bytes())?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let region = Self::map(fd.try_clone()?, config, CHUNKS_OFFSET)?;

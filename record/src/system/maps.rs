@@ -13,6 +13,8 @@ use super::procfs;
 
 /// Maximum number of bytes that are read. A process can have 65,530 mappings by default, each of a path of 4 KiB.
 const MAX_BYTES: u64 = 16 << 20;
+/// The name of the memory in which a process records itself.
+pub(crate) const OWN_MEMORY: &str = "klock-preload";
 /// Maximum number of mappings that are found by a condition.
 const MAX_FOUND: usize = 256;
 
@@ -43,11 +45,13 @@ impl Mapping {
     }
 
     /// Returns the place of an address in the object that processes share: `DEVICE:INODE+OFFSET`, with the device as the kernel
-    /// prints it. Memory without a file has an inode of its own, too.
+    /// prints it. Memory without a file has an inode of its own, too. In klock's memory there are no locks: a forked process drops the memory
+    /// of its parent, and its own is there before its mappings are read again.
     pub(crate) fn shared_place(&self, address: u64) -> Option<String> {
         let (major, minor) = self.device;
         let offset = address - self.start + self.offset;
-        self.shared.then(|| format!("{major:02x}:{minor:02x}:{}+{offset:#x}", self.inode))
+        let is_own = self.path.strip_prefix("/memfd:") == Some(OWN_MEMORY);
+        (self.shared && !is_own).then(|| format!("{major:02x}:{minor:02x}:{}+{offset:#x}", self.inode))
     }
 
     /// Returns whether an address in it can be one of code: memory without a file contains code only where it can be executed.
@@ -139,10 +143,13 @@ mod tests {
 
     #[test]
     fn an_address_in_shared_memory_has_a_place_in_its_object() {
-        let maps =
-            parse(b"7000-9000 rw-s 00002000 00:01 77 /dev/zero (deleted)\n9000-a000 rw-p 0 fe:01 5 /x\n");
+        let maps = parse(
+            b"7000-9000 rw-s 00002000 00:01 77 /dev/zero (deleted)\n9000-a000 rw-p 0 fe:01 5 /x\n\
+                    a000-b000 rw-s 0 00:01 78 /memfd:klock-preload (deleted)\n",
+        );
         assert_eq!(maps[0].shared_place(0x7040).as_deref(), Some("00:01:77+0x2040"));
         assert_eq!(maps[1].shared_place(0x9040), None);
+        assert_eq!(maps[2].shared_place(0xa040), None);
     }
 
     #[test]
