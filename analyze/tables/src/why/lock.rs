@@ -98,7 +98,11 @@ impl UsedLock {
         let most = stands_out.map_or_else(String::new, |(ppm, task)| {
             format!("; most: {task}, {} of its time", percent(ppm, 1_000_000))
         });
-        let (see, by) = if self.deadlock.is_some() { ("waits", "") } else { ("blame", " --by state") };
+        let (see, by) = match () {
+            () if self.deadlock.is_some() => ("waits", ""),
+            () if parts.waited_ns == 0 && facts.polled_ns > 0 => ("report", " -k polled"),
+            () => ("blame", " --by state"),
+        };
         JudgedLock {
             lock_id: self.lock.0,
             name: input.names.lock_label(self.lock),
@@ -166,10 +170,12 @@ impl JudgedLock {
     /// Returns what is said of it, in sentences.
     pub fn explain(&self) -> Explanation {
         let waited_ns = self.parts.waited_ns;
-        let threads =
-            if self.waiters == 1 { "1 thread".to_owned() } else { format!("{} threads", self.waiters) };
+        let (threads, their) = match self.waiters {
+            1 => ("1 thread".to_owned(), "its"),
+            n => (format!("{n} threads"), "their"),
+        };
         let waited = format!(
-            "{threads} waited {} for it, {} of their time{}",
+            "{threads} waited {} for it, {} of {their} time{}",
             units::duration(waited_ns),
             percent(waited_ns, self.lifetimes_ns),
             self.most
@@ -184,7 +190,9 @@ impl JudgedLock {
             if finding.verdict != Verdict::Quiet {
                 (evidence, advice) = (finding.evidence.clone(), finding.advice.clone());
             }
-            let prediction = finding.prediction.as_ref().map(Prediction::to_string).unwrap_or_default();
+            // `klock whatif` says why there is none.
+            let prediction = finding.prediction.as_ref().filter(|prediction| prediction.is_made());
+            let prediction = prediction.map(Prediction::to_string).unwrap_or_default();
             [finding.summary(waited_ns), evidence, advice, prediction]
         };
         let mut notes = Vec::new();

@@ -82,11 +82,16 @@ impl Prediction {
     }
 }
 
+impl Prediction {
+    /// Whether there is a prediction.
+    pub(super) fn is_made(&self) -> bool {
+        self.change_ppm.is_some()
+    }
+}
+
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some(change), Some(low), Some(high)) = (self.change_ppm, self.low_ppm, self.high_ppm) else {
-            return write!(f, "no prediction: {}", self.reason.as_deref().unwrap_or("nothing to replay"));
-        };
+        let [change, low, high] = [self.change_ppm, self.low_ppm, self.high_ppm].map(|ppm| ppm.unwrap_or(0));
         // What is left is said: -99.5 % is not all.
         let digits = |ppm: i64| usize::from(ppm > -1_000_000 && ppm < -990_000);
         let percent = |ppm: i64| format!("{:+.*} %", digits(ppm), ppm as f64 / 1e4).replace("-0 %", "0 %");

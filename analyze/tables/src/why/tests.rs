@@ -281,7 +281,7 @@ const TEXT: &str = "
 fn text_says_what_the_holder_did_and_the_next_step() {
     let table = why(&[testing::trace(TEXT).trace], &WhyOptions::default()).unwrap();
     let expected = "\
-#0 log (pthread_mutex): 1 thread waited 907 ns for it, 82 % of their time
+#0 log (pthread_mutex): 1 thread waited 907 ns for it, 82 % of its time
 1. its holders sleep (explains 76 % of the waiting)
    for 76 % of the waiting, its holder slept, most in fsync < flush < log_line; it had taken the lock at log.c:88 (log_line)
    -> do that before the lock is taken, or after it is released
@@ -313,10 +313,7 @@ fn a_gain_whose_interval_has_0_is_not_certain() {
 fn a_part_in_which_no_wait_ends_predicts_nothing() {
     let open = TEXT.split("    1_007").next().unwrap();
     let text = written(&why(&[testing::trace(open).trace], &WhyOptions::default()).unwrap(), Text, None);
-    assert!(
-        text.contains("its holders sleep") && text.contains("no prediction: no wait for it ends in the part"),
-        "{text}"
-    );
+    assert!(text.contains("its holders sleep") && !text.contains("length of the run"), "{text}");
 }
 
 #[test]

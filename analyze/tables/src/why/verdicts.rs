@@ -284,9 +284,11 @@ impl<'a> Rules<'a> {
             }
             V::NotRecorded => {
                 let is_passed_on = facts.is_unmeasured && self.part(facts.passed_on_ns) >= 50 * PERCENT;
+                let is_held = facts.nobody_ns < parts.not_known_ns.saturating_sub(facts.nobody_ns);
                 Rule {
                     heading: match &names.passed_on {
                         Some(_) if is_passed_on => "its holds were not recorded; klock knows who passed it on",
+                        _ if is_held => "what its holders did was not recorded",
                         _ => "most of its holders were not recorded",
                     },
                     evidence: match &names.passed_on {
@@ -299,6 +301,7 @@ impl<'a> Rules<'a> {
                             let at = if site.contains('?') { String::new() } else { format!("; most was passed on at {site}") };
                             format!("{task} had it and passed it on during {} of the waiting{others}{at}", share(*ns))
                         }
+                        _ if is_held => format!("for {} of the waiting, it is not known whether its holder ran or slept", share(parts.not_known_ns)),
                         _ => format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
                     },
                     advice: if names.has_no_holds || matches!(names.source, "rust" | "go") {
