@@ -17,11 +17,14 @@ const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
 /// Maximum number of bytes of code that are read. The largest libraries have less.
 const MAX_CODE_BYTES: usize = 256 << 20;
+/// Maximum number of exported functions that end with a local one of their name: six join a thread in glibc. In libgomp, 20 end with the
+/// function that wakes a thread.
+const MAX_CALLERS: u32 = 8;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LocalFunction {
     addresses: Range<u64>,
-    /// The exported function that ends with a jump to it. If there are several, the one with the shortest name.
+    /// The exported function that ends with a jump to it. If there are a few, the one with the shortest name.
     name: String,
 }
 
@@ -41,20 +44,22 @@ pub(super) fn local_functions(bytes: &[u8]) -> Vec<LocalFunction> {
         .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text && symbol.size() > 0)
         .filter_map(|symbol| Some((symbol.address(), (symbol.size(), symbol.name().ok()?))))
         .collect();
-    let mut found: BTreeMap<u64, (Range<u64>, &str)> = BTreeMap::new();
+    let mut found: BTreeMap<u64, (Range<u64>, &str, u32)> = BTreeMap::new();
     let mut left = MAX_CODE_BYTES;
     for (&address, &(size, name)) in &exported {
         let Some(code) = code(&elf, address, size).filter(|code| code.len() <= left) else { continue };
         left -= code.len();
         for target in jump_targets(code, address).filter(|target| !exported.contains_key(target)) {
             let Some(function) = starting_at(target) else { continue };
-            let named = found.entry(target).or_insert_with(|| (function.clone(), name));
+            let named = found.entry(target).or_insert_with(|| (function.clone(), name, 0));
+            named.2 += 1;
             if (name.len(), name) < (named.1.len(), named.1) {
                 named.1 = name;
             }
         }
     }
-    found.into_values().map(|(addresses, name)| LocalFunction { addresses, name: name.to_owned() }).collect()
+    let named = found.into_values().filter(|(.., callers)| *callers <= MAX_CALLERS);
+    named.map(|(addresses, name, _)| LocalFunction { addresses, name: name.to_owned() }).collect()
 }
 
 pub(super) fn name_of(functions: &[LocalFunction], address: u64) -> Option<(&str, u64)> {
