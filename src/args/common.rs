@@ -19,8 +19,7 @@ use super::{duration::duration, shared::Force};
 /// Arguments of commands that show rows.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Rows {
-    /// Show the first N rows; in timeline and hist, the first N keys. Of waits and holds, the longest [default on a terminal: as fit, at most 20; keys in
-    /// text: 3; otherwise all].
+    /// Show the first N rows, or keys of a picture [default: text as fits, otherwise all].
     #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = rows, conflicts_with = "all")]
     pub(crate) limit: Option<usize>,
     /// Show the rows for which this holds: 'wait_total > 5ms', 'count >= 100', 'contention > 10%'. In timeline and hist, by the sums of a key.
@@ -29,10 +28,10 @@ pub(crate) struct Rows {
     /// Show all rows.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Sort by this column, the greatest first; names and times sort upwards [default: what took longest; events as recorded].
+    /// Sort by this column, the greatest first; names and times upwards.
     #[arg(short = 'k', long, alias = "metric", value_name = "COLUMN")]
     pub(crate) sort: Option<String>,
-    /// Show these columns, in this order; JSON tables always have all, and text with bars has none.
+    /// Show these columns, in this order; JSON has all.
     #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) columns: Vec<String>,
     #[command(flatten)]

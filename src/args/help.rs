@@ -74,10 +74,15 @@ fn for_width(command: Command, width: usize) -> Command {
         let is_detail = arg.get_help_heading().is_some_and(|heading| DETAILS.contains(&heading));
         arg.hide_short_help(is_detail)
     });
+    let has_filters =
+        command.get_arguments().any(|arg| arg.get_id() == "lock" && arg.is_hide_short_help_set());
     match text {
         Some(text) => {
-            let examples = text.find("Examples:").map_or(text.as_str(), |at| &text[at..]).to_owned();
-            command.after_help(examples).after_long_help(text)
+            let mut short = text.find("Examples:").map_or(text.as_str(), |at| &text[at..]).to_owned();
+            if has_filters {
+                short = format!("--lock, --task, --from and other filters, and --format: --help\n\n{short}");
+            }
+            command.after_help(short).after_long_help(text)
         }
         None => command,
     }
