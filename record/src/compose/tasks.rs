@@ -4,6 +4,8 @@
 //! its own. Only tasks that some event names get a row. Facts from `/proc` about a task that no descriptor announced come
 //! through [`Lookup`], so that nothing here reads a file.
 
+use std::collections::VecDeque;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
@@ -35,6 +37,9 @@ pub(crate) struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct TaskIncarnation(u32);
 
+/// Time after the end of a thread or a process for which it is known by its id.
+pub(crate) const KEPT_NS: i64 = 120_000_000_000;
+
 /// Looks up a task (process, thread) that no descriptor announced; `None` if it is gone.
 pub(crate) type Lookup = Box<dyn FnMut(u32, u32) -> Option<Known>>;
 
@@ -47,6 +52,9 @@ fn no_lookup() -> Lookup {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Tasks {
     by_tid: FxHashMap<u32, Incarnation>,
+    /// The threads of `by_tid` that ended, in the order in which they did.
+    #[serde(skip)]
+    ended: VecDeque<(i64, u32)>,
     /// By process and thread, other than the idle tasks.
     #[serde(skip)]
     recent: Recent<(u32, u32), (ProcessKey, TaskId), 64>,
@@ -89,6 +97,7 @@ impl Tasks {
     pub(crate) fn new(existing: impl IntoIterator<Item = Known>, lookup: Lookup) -> Self {
         let mut tasks = Self {
             by_tid: FxHashMap::default(),
+            ended: VecDeque::new(),
             recent: Recent::default(),
             idle: FxHashMap::default(),
             goroutines: FxHashMap::default(),
@@ -356,6 +365,20 @@ impl Tasks {
             incarnation.exit_ns = Some(ts_ns);
             if let Some(id) = self.ids[incarnation.key.0 as usize] {
                 self.rows.change(id, |row| row.exit_ns = Some(ts_ns));
+            }
+            self.ended.push_back((ts_ns, tid));
+            self.forget(ts_ns - KEPT_NS);
+        }
+    }
+
+    /// Removes what is known of threads that ended before, but for their rows: they take locks while they exit, and not long after that.
+    fn forget(&mut self, before_ns: i64) {
+        while let Some((exit_ns, tid)) = self.ended.front().copied()
+            && exit_ns < before_ns
+        {
+            self.ended.pop_front();
+            if self.by_tid.get(&tid).is_some_and(|known| known.exit_ns == Some(exit_ns)) {
+                self.by_tid.remove(&tid);
             }
         }
     }

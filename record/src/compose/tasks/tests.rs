@@ -30,6 +30,23 @@ fn a_reused_thread_id_is_another_task() {
 }
 
 #[test]
+fn a_thread_is_known_by_its_id_for_two_minutes_after_its_end_and_keeps_its_row() {
+    let mut tasks = no_tasks();
+    let fork = |ts_ns, tid| task(code::TASK_FORK, ts_ns, 1, tid, "t");
+    let exit = |ts_ns, tid| task(code::TASK_EXIT, ts_ns, 1, tid, "t");
+    let step = KEPT_NS as u64;
+    tasks.apply(&fork(10, 7));
+    let first = tasks.id(1, 7, 0);
+    for (ts_ns, tid, is_known) in [(step, 8, true), (step + 20, 9, true), (step + 21, 10, false)] {
+        tasks.apply(&if tid == 8 { exit(20, 7) } else { fork(ts_ns, tid) });
+        tasks.apply(&fork(ts_ns, tid + 10));
+        tasks.apply(&exit(ts_ns, tid + 10));
+        assert_eq!(tasks.by_tid.contains_key(&7), is_known, "{ts_ns}");
+    }
+    assert_eq!(tasks.rows()[first.0 as usize].exit_ns, Some(20));
+}
+
+#[test]
 fn an_exec_starts_a_new_task_and_a_new_process_under_the_old_ids() {
     let mut tasks = no_tasks();
     tasks.apply(&task(code::TASK_FORK, 10, 5, 5, "sh"));

@@ -1,6 +1,7 @@
 //! The mappings of processes over time, and the files behind them.
 
 use std::{
+    collections::VecDeque,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -9,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::request::{Incarnation, MapsText};
 use crate::{
-    compose::tasks::ProcessKey,
+    compose::tasks::{KEPT_NS, ProcessKey},
     names::files::{ElfFacts, FileId, FileOwner, Segment, TargetFiles},
     system::{
         clocks::thread_time,
@@ -41,6 +42,9 @@ pub(crate) struct Mappings {
     /// Indexes of modules by device, inode and path.
     by_file: FxHashMap<FileKey, usize>,
     processes: FxHashMap<u32, Process>,
+    /// The ends of the processes that are kept, in the order in which they came. Nothing is kept of those that ended long ago: their stacks
+    /// have names.
+    ended: VecDeque<(i64, u32)>,
     /// Size of all snapshots, as text.
     text_bytes: usize,
 }
@@ -135,6 +139,26 @@ impl Mappings {
         process.changes += 1;
         process.last_read = None;
         process.retry_delay = Duration::ZERO;
+        self.ended.push_back((ts_ns, pid));
+        while let Some((end_ns, pid)) = self.ended.front().copied()
+            && end_ns < ts_ns - KEPT_NS
+        {
+            self.ended.pop_front();
+            self.forget(pid, end_ns);
+        }
+    }
+
+    /// Removes a process, unless another one has its id since.
+    fn forget(&mut self, pid: u32, end_ns: i64) {
+        let is_last = |process: &Process| {
+            let taken_ns = process.snapshots.last().map_or(i64::MIN, |snapshot| snapshot.taken_ns);
+            process.ends_ns.last() == Some(&end_ns) && taken_ns < end_ns
+        };
+        if self.processes.get(&pid).is_some_and(is_last) {
+            let forgotten = self.processes.remove(&pid);
+            let snapshots = forgotten.iter().flat_map(|process| &process.snapshots);
+            self.text_bytes -= snapshots.map(|snapshot| snapshot.text_bytes).sum::<usize>();
+        }
     }
 
     /// Reads the mappings again if they do not cover these addresses.
@@ -326,6 +350,28 @@ fn bias(segments: &[Segment], mapping: &Mapping) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn snapshot(pid: u32, taken_ns: i64) -> MapsText {
+        let owner = FileOwner { pid, uid: 0 };
+        MapsText { owner, taken_ns, bytes: b"7000-9000 rw-p 00000000 00:00 0\n".to_vec() }
+    }
+
+    #[test]
+    fn a_process_that_ended_long_ago_is_forgotten_unless_another_one_has_its_id() {
+        let mut mappings = Mappings::default();
+        for (pid, taken_ns) in [(7, 10), (8, 10)] {
+            mappings.add(&snapshot(pid, taken_ns));
+            mappings.end_incarnation(pid, 20);
+        }
+        mappings.add(&snapshot(8, 30));
+        mappings.end_incarnation(9, 20 + KEPT_NS);
+        assert!(mappings.latest_ns(7).is_some());
+        mappings.end_incarnation(9, 21 + KEPT_NS);
+        assert_eq!((mappings.latest_ns(7), mappings.latest_ns(8)), (None, Some(30)));
+        let kept: usize =
+            mappings.processes.values().flat_map(|of| &of.snapshots).map(|of| of.text_bytes).sum();
+        assert_eq!(mappings.text_bytes, kept);
+    }
 
     fn mapping(start: u64, offset: u64) -> Mapping {
         Mapping {
