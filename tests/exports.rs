@@ -35,13 +35,13 @@ const GOLDEN: &[Golden] = &[
     ("off_cpu.offwaketime2", "off_cpu", &["--format", "offwaketime2", "--delimited", "--min-wait", "1ms"]),
     ("off_cpu.offwaketime-text", "off_cpu", &["--format", "offwaketime-text", "--delimited"]),
     ("shop.offwaketime2", "shop", &["--format", "offwaketime2", "--threads", "user"]),
-    ("futex.csv", "futex", &["--format", "csv"]),
-    ("futex.jsonl", "futex", &["--format", "jsonl"]),
+    ("futex.csv", "futex", &["--format", "csv", "--idle"]),
+    ("futex.jsonl", "futex", &["--format", "jsonl", "--idle"]),
     ("shop.folded", "shop", &["--format", "folded"]),
     ("shop.folded-hold", "shop", &["--format", "folded", "--of", "hold"]),
     ("shop.folded-wait_caused", "shop", &["--format", "folded", "--of", "wait_caused", "--unit", "ns"]),
     ("shop.folded-combined", "shop", &["--format", "folded", "--of", "combined"]),
-    ("futex.firefox", "futex", &["--format", "firefox"]),
+    ("futex.firefox", "futex", &["--format", "firefox", "--idle"]),
     ("shop.firefox-longest", "shop", &["--format", "firefox", "-n", "5"]),
 ];
 

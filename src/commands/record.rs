@@ -1,6 +1,11 @@
 //! `klock record`: converts arguments to options and signals to a request to stop, and prints the summary.
 
-use std::{borrow::Cow, ffi::OsString, io::IsTerminal as _, time::Duration};
+use std::{
+    borrow::Cow,
+    ffi::OsString,
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
 
 use record::{
     CommandExit, Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod,
@@ -18,6 +23,9 @@ mod controls;
 #[cfg(feature = "analyze")]
 mod metrics;
 mod signals;
+
+/// Time between two returns of memory, each of which takes some milliseconds.
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     let options = options(args);
@@ -68,6 +76,15 @@ fn share_arena() {
     // SAFETY: changes a parameter of the allocator.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Gives the system the memory that is not in use: what comes and goes lies between what stays.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: changes nothing that is allocated.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
@@ -139,7 +156,14 @@ fn record_observed(
     let is_shared = matches!(options.target, Target::Command(_));
     signals::handle(stop.clone(), is_shared, quiet)?;
     let line = recording::Line::new(quiet, is_shared);
-    let result = record::record_observed(options, &stop, observer, &mut |progress| line.show(progress));
+    let mut given_back = Instant::now();
+    let result = record::record_observed(options, &stop, observer, &mut |progress| {
+        line.show(progress);
+        if given_back.elapsed() >= GIVE_BACK_INTERVAL {
+            give_memory_back();
+            given_back = Instant::now();
+        }
+    });
     line.clear();
     let summary = result?;
     if !quiet {
