@@ -420,8 +420,9 @@ fn locks_are_recorded_beside_off_cpu_time_and_their_tables_leave_it_out() {
     });
     assert_eq!(recorded.lock_kinds.iter().filter(|kind| **kind != LockKind::Futex).count(), 0);
     let path = recorded.directory.path().join("t.parquet");
-    let report =
-        support::run(klock().args(["analyze", "report", "--format", "csv", "--by", "kind"]).arg(path));
+    let report = support::run(
+        klock().args(["analyze", "report", "--format", "csv", "--by", "kind", "--idle"]).arg(path),
+    );
     assert_eq!(report.stdout.lines().count(), 2, "{}", report.stdout);
 }
 
