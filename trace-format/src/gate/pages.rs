@@ -7,7 +7,7 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bytes::{Buf as _, Bytes, buf::Reader};
@@ -70,6 +70,8 @@ pub(crate) struct PageFile {
     file: File,
     /// With the offsets at which they start, in the order of the file.
     chunks: Vec<(u64, Mutex<Chunk>)>,
+    /// The row groups that were reached last, the last one behind the one before it.
+    reached: Mutex<[usize; 2]>,
     failure: Failure,
 }
 
@@ -79,8 +81,12 @@ pub(crate) struct Failure(Arc<Mutex<Option<FormatError>>>);
 
 impl Failure {
     pub(crate) fn take(&self) -> Option<FormatError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0).take()
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A column chunk, of which some pages were read.
@@ -328,7 +334,25 @@ impl PageFile {
         });
         let mut chunks: Vec<_> = chunks.map(|(start, chunk)| (start, Mutex::new(chunk))).collect();
         chunks.sort_by_key(|(start, _)| *start);
-        Self { path, file, chunks, failure: Failure::default() }
+        Self { path, file, chunks, reached: Mutex::default(), failure: Failure::default() }
+    }
+
+    /// Forgets the bytes of the row group before the last two, once a further one is reached. Not all columns reach one at the same time.
+    fn reach(&self, index: usize) {
+        let row_group = |index: usize| lock(&self.chunks[index].1).row_group;
+        let mut reached = lock(&self.reached);
+        let now = row_group(index);
+        if now <= reached[1] {
+            return;
+        }
+        *reached = [reached[1], now];
+        let passed = (0..index).rev().skip_while(|index| row_group(*index) >= reached[0]);
+        let mut passed = passed.peekable();
+        let last = passed.peek().map(|index| row_group(*index));
+        for index in passed.take_while(|index| Some(row_group(*index)) == last) {
+            let mut chunk = lock(&self.chunks[index].1);
+            (chunk.page.1, chunk.buffer.1) = (Bytes::new(), Bytes::new());
+        }
     }
 
     /// The place where the error of a failed read is.
@@ -340,7 +364,8 @@ impl PageFile {
         let index = self.chunks.partition_point(|(start, _)| *start <= at).wrapping_sub(1);
         let outside = || FormatError::excess(&self.path, format!("offset {at} is in no column"));
         let (_, chunk) = self.chunks.get(index).ok_or_else(outside)?;
-        let mut chunk = chunk.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reach(index);
+        let mut chunk = lock(chunk);
         if at >= chunk.end {
             return Err(outside());
         }
@@ -359,7 +384,7 @@ impl ChunkReader for PageFile {
 
     fn get_read(&self, start: u64) -> Result<Reader<Bytes>, ParquetError> {
         self.page(start).map(Bytes::reader).map_err(|error| {
-            self.failure.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            lock(&self.failure.0).get_or_insert(error);
             ParquetError::General("a page was refused".to_owned())
         })
     }
@@ -371,5 +396,40 @@ impl ChunkReader for PageFile {
         let page = self.page(start);
         let bytes = page.ok().filter(|page| page.len() >= length).map(|page| page.slice(..length));
         bytes.ok_or_else(|| ParquetError::General("more than a page was read".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::{Event, EventKind},
+        gate::file::TraceFile,
+        run_info::RunInfo,
+        writer::TraceWriter,
+    };
+
+    #[test]
+    fn the_bytes_of_two_row_groups_are_in_memory_however_many_were_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let mut writer = TraceWriter::create(&path, false).unwrap();
+        for ts_ns in 0..6 {
+            writer.push(&Event::new(ts_ns, EventKind::Acquire, 0)).unwrap();
+            writer.end_row_group().unwrap();
+        }
+        writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
+        let (facts, file) = TraceFile::open(&path).unwrap();
+        let (footer, digest) = facts.footer(&file).unwrap();
+        let groups = footer.row_groups();
+        let pages = facts.pages(groups.iter().enumerate(), |_| true, digest.as_ref()).unwrap();
+        let columns = groups[0].num_columns();
+        for (row_group, group) in groups.iter().enumerate() {
+            for chunk in group.columns() {
+                pages.page(chunk.byte_range().0).unwrap();
+            }
+            let kept = pages.chunks.iter().filter(|(_, chunk)| !lock(chunk).buffer.1.is_empty());
+            assert_eq!(kept.count(), columns * (row_group + 1).min(2), "{row_group}");
+        }
     }
 }
