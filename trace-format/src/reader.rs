@@ -53,10 +53,12 @@ const BATCH_ROWS: usize = 64 * 1024;
 const SIDE_ROWS: usize = 8 * 1024;
 /// Events that a byte of the file may have. A recording has about one.
 const EVENTS_PER_BYTE: u64 = 16;
-/// Frames that a byte of the stacks table may have.
-const FRAMES_PER_BYTE: u64 = 4;
+/// Frames that a byte of the stacks table may have. Two stacks differ in one frame at least, and a stack of 127 frames takes some bytes.
+const FRAMES_PER_BYTE: u64 = 32;
 /// Bytes of text in memory that a byte of a side table may have, and that a table of any size may have: each row has texts of its own.
 const TEXT_PER_BYTE: u64 = 512;
+/// The same of the stacks table, whose rows are not kept.
+const TEXT_OF_FRAMES_PER_BYTE: u64 = 128 * FRAMES_PER_BYTE;
 const TEXT: u64 = 64 << 20;
 
 /// An opened trace. It holds the footer and reads rows on demand.
@@ -460,7 +462,8 @@ impl Trace {
         let selected = values.filter(|(_, parts)| is_known(parts) && selects(parts)).map(|(index, _)| index);
         let projection = ProjectionMask::leaves(descriptor, selected);
         let reader = BatchReader::open(&file, (&metadata, None), projection, (None, SIDE_ROWS))?;
-        let most = file.bytes.saturating_mul(TEXT_PER_BYTE).max(TEXT);
+        let per_byte = if T::TABLE == Stack::TABLE { TEXT_OF_FRAMES_PER_BYTE } else { TEXT_PER_BYTE };
+        let most = file.bytes.saturating_mul(per_byte).max(TEXT);
         let mut texts = 0;
         each_batch(&file, reader, &format!("the {} table", T::TABLE), |source| {
             texts += source.batch.columns().iter().map(|column| text_bytes(column)).sum::<u64>();

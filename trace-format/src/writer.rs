@@ -402,7 +402,24 @@ pub fn new_trace_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::TaskId;
+    use crate::{event::TaskId, reader::Trace, tables::Frame};
+
+    #[test]
+    fn deep_stacks_that_differ_in_one_frame_are_read_back_however_small_their_table_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let recursion: Vec<Frame> =
+            vec![Frame { symbol: Some("walk_the_whole_tree".into()), ..Frame::default() }; 126];
+        let stack = |id| {
+            let own = Frame { address: Some(64 * id as u64), ..Frame::default() };
+            Stack { id: StackId(id), frames: [recursion.as_slice(), &[own]].concat() }
+        };
+        let stacks: Vec<Stack> = (0..9_000).map(stack).collect();
+        let writer = TraceWriter::create(&path, false).unwrap();
+        writer.finish(&RunInfo::default(), &stacks, &[], &[]).unwrap();
+        let counts = Trace::open(&path).unwrap().stack_counts().unwrap();
+        assert_eq!((counts.stacks, counts.frames, counts.named), (9_000, 127 * 9_000, 126 * 9_000));
+    }
 
     #[test]
     fn a_process_ends_with_its_first_thread_and_otherwise_with_its_last() {
