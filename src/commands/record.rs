@@ -24,7 +24,7 @@ mod controls;
 mod metrics;
 mod signals;
 
-/// Time between two returns of memory, each of which takes some milliseconds.
+/// The recorder gives unused memory back to the system this often. One call takes some milliseconds.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {

@@ -57,9 +57,9 @@ const EVENTS_PER_BYTE: u64 = 16;
 const FRAMES_PER_BYTE: u64 = 32;
 /// Bytes of text in memory that a byte of a side table may have, and that a table of any size may have: each row has texts of its own.
 const TEXT_PER_BYTE: u64 = 512;
-/// The same of the stacks table, whose rows are not kept.
-const TEXT_OF_FRAMES_PER_BYTE: u64 = 128 * FRAMES_PER_BYTE;
 const TEXT: u64 = 64 << 20;
+/// Bytes of text that a byte of the stacks table may have. Its rows are read one by one, and not kept.
+const TEXT_OF_FRAMES_PER_BYTE: u64 = 128 * FRAMES_PER_BYTE;
 
 /// An opened trace. It holds the footer and reads rows on demand.
 #[derive(Debug)]

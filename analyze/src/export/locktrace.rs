@@ -176,10 +176,8 @@ impl Calls {
 
     /// Returns the user stack of a recorded stack.
     fn user_stack(&self, stack: StackId) -> UserStack {
-        if !self.stacks.has(stack) {
-            return UserStack::Lost;
-        }
-        let mut calls = self.stacks.calls(self.stacks.leaf(stack));
+        let Some(leaf) = self.stacks.leaf(stack) else { return UserStack::Lost };
+        let mut calls = self.stacks.calls(leaf);
         UserStack::Leaf(calls.find(|(_, frame)| !frame.kernel).map(|(call, _)| call))
     }
 

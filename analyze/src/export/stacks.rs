@@ -52,14 +52,9 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// Whether the trace has a stack.
-    pub(super) fn has(&self, stack: StackId) -> bool {
-        usize::try_from(stack.0).is_ok_and(|at| at < self.leaves.len())
-    }
-
-    /// Returns the innermost call of a stack; `None` if it is missing or empty.
-    pub(super) fn leaf(&self, stack: StackId) -> Option<CallId> {
-        usize::try_from(stack.0).ok().and_then(|at| self.leaves.get(at)).copied().flatten()
+    /// Returns the innermost call of a stack, which an empty stack does not have; `None` if the trace does not have the stack.
+    pub(super) fn leaf(&self, stack: StackId) -> Option<Option<CallId>> {
+        usize::try_from(stack.0).ok().and_then(|at| self.leaves.get(at)).copied()
     }
 
     /// Returns a call and its callers, with their frames.
@@ -70,7 +65,7 @@ impl Stacks {
 
     /// Returns all frames of a stack, leaf first. A missing stack has no frames.
     pub(super) fn all_frames(&self, stack: Option<StackId>) -> Vec<&Frame> {
-        let leaf = stack.and_then(|stack| self.leaf(stack));
+        let leaf = stack.and_then(|stack| self.leaf(stack)).flatten();
         self.calls(leaf).map(|(_, frame)| frame).collect()
     }
 

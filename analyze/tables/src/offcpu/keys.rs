@@ -165,7 +165,7 @@ impl KeyNames {
         Self { functions: Distinct::new(), stacks: Distinct::new(), tasks: Distinct::new() }
     }
 
-    /// Returns the numbers of a trace, with those of these stacks.
+    /// Numbers the wanted stacks of a trace. A task gets its number with the first key that has the task.
     pub(super) fn of_trace<'a>(
         &mut self,
         (at, input): (usize, &'a Input<'a>),
