@@ -30,6 +30,12 @@ const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     let options = options(args);
     controls::check(args, options.locks, options.sched)?;
+    let ending = args.output.extension().map(|ending| ending.to_ascii_lowercase());
+    anyhow::ensure!(
+        !ending.is_some_and(|ending| ["svg", "png", "html", "csv", "json"].iter().any(|of| ending == *of)),
+        "cannot record to {0}: a trace is a Parquet file; `klock record -o NAME.parquet` records one, `klock plot`, `html` and `report` show it",
+        args.output.display()
+    );
     files::leave_signals_alone();
     share_arena();
     let is_chosen = args.all || options.target != Target::All;

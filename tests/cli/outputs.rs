@@ -132,17 +132,19 @@ fn a_full_device_is_a_disk_failure_that_names_it() {
 fn a_symbolic_link_is_refused_and_its_target_kept() {
     let folder = Folder::new().with_trace(&one_wait());
     fs::write(folder.path("precious"), "precious").unwrap();
-    for (link, target) in [("a.svg", "precious"), ("b.svg", "nothing"), ("c.svg", "/dev/null")] {
-        symlink(target, folder.path(link)).unwrap();
+    for (name, target) in [("a", "precious"), ("b", "nothing"), ("c", "/dev/null")] {
+        let (picture, trace) = (&format!("{name}.svg"), &format!("{name}.parquet"));
+        [picture, trace].into_iter().for_each(|link| symlink(target, folder.path(link)).unwrap());
         for force in [&[][..], &["-f"]] {
-            let plot = [&["plot", "--lock", "cache_lock", "-o", link][..], force].concat();
-            folder.klock(&plot).fails(2, &[link, "symbolic link"]);
-            let record = [&["record", "-o", link][..], force, &["--", "true"]].concat();
-            folder.klock(&record).fails(2, &[link, "symbolic link"]);
+            let plot = [&["plot", "--lock", "cache_lock", "-o", picture][..], force].concat();
+            folder.klock(&plot).fails(2, &[picture, "symbolic link"]);
+            let record = [&["record", "-o", trace][..], force, &["--", "true"]].concat();
+            folder.klock(&record).fails(2, &[trace, "symbolic link"]);
         }
     }
     assert_eq!(fs::read_to_string(folder.path("precious")).unwrap(), "precious");
-    assert_eq!(other_files(&folder), ["a.svg", "b.svg", "c.svg", "precious"]);
+    let links = ["a.parquet", "a.svg", "b.parquet", "b.svg", "c.parquet", "c.svg"];
+    assert_eq!(other_files(&folder), [&links[..], &["precious"]].concat());
 }
 
 #[test]

@@ -23,6 +23,14 @@ fn a_recording_of_no_time_is_refused() {
 }
 
 #[test]
+fn a_picture_is_not_recorded() {
+    refused(
+        &["record", "-o", "waits.SVG", "true"],
+        &["waits.SVG", "a trace is a Parquet file", "klock plot"],
+    );
+}
+
+#[test]
 fn a_negative_number_of_rows_is_refused_and_none_is_not_an_empty_trace() {
     refused(&["analyze", "report", "-n", "-1"], &["invalid number of rows '-1'", "--all"]);
     let folder = Folder::new().with_trace(&one_wait());

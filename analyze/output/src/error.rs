@@ -141,7 +141,7 @@ impl AnalyzeError {
 }
 
 /// Words of other tools, and klock's word for each.
-const ALIASES: [(&str, &str); 7] = [
+const ALIASES: [(&str, &str); 8] = [
     ("line", "site"),
     ("function", "site"),
     ("caller", "site"),
@@ -149,6 +149,7 @@ const ALIASES: [(&str, &str); 7] = [
     ("tid", "task"),
     ("pid", "process"),
     ("address", "lock"),
+    ("wait", "wait_total"),
 ];
 /// The most known words that an error lists.
 const MOST: usize = 14;

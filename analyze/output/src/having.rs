@@ -185,7 +185,7 @@ mod tests {
             assert!(error.contains("wait_total > 5ms"), "{error}");
         }
         let error = |text: &str| text.parse::<Having>().unwrap().on(&columns()).unwrap_err().to_string();
-        assert!(error("wait > 5ms").contains("use one of wait_total, contention, count, name"));
+        assert!(error("waits > 5ms").contains("use one of wait_total, contention, count, name"));
         assert_eq!(
             error("wait_total > 5"),
             "invalid value '5' of wait_total: use a time such as 500us, 5ms or 2s"

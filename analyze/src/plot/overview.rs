@@ -180,7 +180,7 @@ impl Request {
             periods: sums(&timeline),
             acquired: acquired.finish()?.rows,
             timeline,
-            notes: notes(&report.trust),
+            notes: notes(&report.trust).into_iter().chain(polled(&report)).collect(),
         })
     }
 }
@@ -193,6 +193,13 @@ pub(super) fn notes(trust: &Trust) -> Vec<String> {
     let idle = (trust.idle_waits > 0)
         .then(|| format!("{} of idle waits left out", units::duration(trust.idle_wait_ns)));
     trust.deadlocks.iter().cloned().chain(trust.warning()).chain(idle).collect()
+}
+
+/// Says that locks were polled, which is in no bar: a failed try does not wait.
+fn polled(report: &report::Report) -> Option<String> {
+    let polled_ns = report.totals.get("polled_ns").filter(|ns| *ns > 0)?;
+    let polled = units::duration(polled_ns);
+    Some(format!("{polled} of polling with failed tries are in no bar (`klock report -k polled`)"))
 }
 
 /// Returns the length of the part of a trace that a filter selects, in ns.
@@ -286,6 +293,19 @@ mod tests {
         )
         .write();
         overview(&test.trace, &Filter::default()).unwrap()
+    }
+
+    #[test]
+    fn polling_is_in_no_bar_and_a_note_says_so() {
+        let text = "1_000_000 A acquire m a.c:10
+                    1_100_000 B try_fail m b.c:20
+                    1_200_000 B try_fail m b.c:20
+                    1_300_000 A release m
+                    1_310_000 B acquire m b.c:20";
+        let polled = overview(&Parts::parse(text).write().trace, &Filter::default()).unwrap();
+        assert_eq!((polled.locks.len(), polled.wait_total_ns), (0, 0));
+        assert!(polled.notes[0].starts_with("210 µs of polling with failed tries"), "{:?}", polled.notes);
+        assert!(example().notes.is_empty());
     }
 
     #[test]
