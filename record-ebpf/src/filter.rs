@@ -10,7 +10,10 @@ use aya_ebpf::{
 };
 use trace_format::kernel_functions;
 
-use crate::config::{self, comms, target};
+use crate::{
+    config::{self, comms, target},
+    memory::task_field,
+};
 
 /// Recorded processes or threads.
 #[btf_map]
@@ -39,6 +42,14 @@ impl Task {
     pub(crate) fn current() -> Self {
         let both = bpf_get_current_pid_tgid();
         Self { tgid: (both >> 32) as u32, tid: both as u32 }
+    }
+
+    /// Reads the ids of the `task_struct` at this address.
+    #[inline(always)]
+    pub(crate) fn at(address: u64) -> Option<Self> {
+        let tgid = task_field(address, config::task_tgid_offset())?;
+        let tid = task_field(address, config::task_pid_offset())?;
+        Some(Self { tgid, tid })
     }
 
     /// Whether the task is recorded. It must be the current task.

@@ -33,12 +33,13 @@ pub(crate) struct OffCpu {
     tgid: u32,
     kernel_stack: i32,
     user_stack: i32,
+    /// The waker; if runnable, the task that followed it on its CPU.
     peer_tgid: u32,
     peer_tid: u32,
     peer_kernel_stack: i32,
     peer_user_stack: i32,
-    /// 1 if a task or an interrupt woke it.
-    woken: u32,
+    /// 1 if a task or an interrupt woke it, or if the task that followed it is known.
+    has_peer: u32,
     /// The system call in which it left its CPU, as in [`departure`].
     syscall: i32,
 }
@@ -50,6 +51,8 @@ pub(crate) struct Departure {
     pub(crate) state: u32,
     /// The system call, as in [`departure`].
     pub(crate) syscall: i32,
+    /// The `task_struct` of the task that gets the CPU.
+    pub(crate) next: u64,
 }
 
 /// The kernel and user stack of a task.
@@ -82,7 +85,7 @@ impl OffCpu {
         peer_tid: 0,
         peer_kernel_stack: stack::NONE,
         peer_user_stack: stack::NONE,
-        woken: 0,
+        has_peer: 0,
         syscall: departure::UNKNOWN_SYSCALL,
     };
 
@@ -129,7 +132,12 @@ impl OffCpu {
         self.user_stack = stacks.user;
         self.stack_key = stacks.key;
         if !being_woken {
-            self.woken = 0;
+            self.has_peer = 0;
+        }
+        if departure.state == 0
+            && let Some(next) = Task::at(departure.next)
+        {
+            self.set_peer(next, Stacks::NONE);
         }
         self.off_ns = now_ns;
     }
@@ -142,19 +150,28 @@ impl OffCpu {
         }
         let left = *self;
         self.off_ns = 0;
-        self.woken = 0;
+        self.has_peer = 0;
         Some(left)
     }
 
     /// Records that a task or an interrupt wakes the task.
     #[inline(always)]
     pub(crate) fn woken_by(&mut self, waker: Task, stacks: Stacks) {
-        self.peer_tgid = waker.tgid;
-        self.peer_tid = waker.tid;
+        // A task that was preempted before it slept has no waker.
+        if self.off_ns != 0 && self.state == 0 {
+            return;
+        }
+        self.set_peer(waker, stacks);
+    }
+
+    #[inline(always)]
+    fn set_peer(&mut self, peer: Task, stacks: Stacks) {
+        self.peer_tgid = peer.tgid;
+        self.peer_tid = peer.tid;
         self.peer_kernel_stack = stacks.kernel;
         self.peer_user_stack = stacks.user;
         self.peer_stack_key = stacks.key;
-        self.woken = 1;
+        self.has_peer = 1;
     }
 
     /// Records that the task became runnable.
@@ -174,7 +191,7 @@ impl OffCpu {
     /// Whether `process` stopped the task by ptrace.
     #[inline(always)]
     pub(crate) fn was_stopped_by(&self, process: u32) -> bool {
-        self.was_traced() && self.woken != 0 && self.peer_tgid == process
+        self.was_traced() && self.has_peer != 0 && self.peer_tgid == process
     }
 
     /// Whether the task was stopped by ptrace.
@@ -195,9 +212,28 @@ impl OffCpu {
         event.extra = self.off_ns;
         event.value = departure::pack(self.state, self.syscall);
         if self.state == 0 {
+            self.describe_peer(event);
             event.runq_ns = event.ts_ns.saturating_sub(self.off_ns);
         } else {
             event.flags |= flag::NO_WAIT_STATE;
+        }
+    }
+
+    /// Adds the waker, or the task that ran instead: the one that the task follows on its CPU, or the one that followed it. A task that
+    /// is moved to an idle CPU follows none.
+    #[inline(always)]
+    fn describe_peer(&self, event: &mut WireEvent) {
+        let previous = Task::current();
+        if self.state == 0 && previous.tid != 0 {
+            event.flags |= flag::OWNER;
+            (event.peer_tgid, event.peer_tid) = (previous.tgid, previous.tid);
+        } else if self.has_peer != 0 {
+            event.flags |= if self.state == 0 { flag::OWNER } else { flag::PEER };
+            event.peer_tgid = self.peer_tgid;
+            event.peer_tid = self.peer_tid;
+            event.peer_kernel_stack = self.peer_kernel_stack;
+            event.peer_user_stack = self.peer_user_stack;
+            event.caller = self.peer_stack_key;
         }
     }
 
@@ -217,13 +253,6 @@ impl OffCpu {
         event.kernel_stack = self.kernel_stack;
         event.user_stack = self.user_stack;
         event.address = self.stack_key;
-        if self.woken != 0 {
-            event.flags |= flag::PEER;
-            event.peer_tgid = self.peer_tgid;
-            event.peer_tid = self.peer_tid;
-            event.peer_kernel_stack = self.peer_kernel_stack;
-            event.peer_user_stack = self.peer_user_stack;
-            event.caller = self.peer_stack_key;
-        }
+        self.describe_peer(event);
     }
 }

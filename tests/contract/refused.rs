@@ -184,6 +184,7 @@ fn ids_that_are_not_dense_are_an_error_with_their_row() {
         ("exit_ns", long()),
         ("cgroup", text()),
         ("parent_task_id", Arc::new(Int32Array::from(vec![None::<i32>; 2]))),
+        ("process_cpu_ns", long()),
     ];
     // Columns of nulls only are written as nullable, so the schema accepts them.
     write_parquet(&paths.tasks, columns, Some(serde_json::to_string(&info).unwrap()));

@@ -1,5 +1,5 @@
 //! Records a program that measures its holds by its own clock (`fixtures/programs/own_clock.c`), also where a time namespace has set that
-//! clock forwards or back: klock's times are those of the program.
+//! clock forwards or back: klock's times are those of the program. So is its processor time.
 //!
 //! needs: gcc, unshare
 
@@ -47,6 +47,10 @@ fn assert_times_of_the_program(recorded: &Recorded, ended: &Ended) {
     };
     assert_within(rows.chunks(2).map(hold).sum(), printed(ended, "held"));
     assert_within(rows[rows.len() - 1].1 - rows[0].1, printed(ended, "length"));
+    // What the program does after it prints is little.
+    let cpu_ns = recorded.tasks.iter().find_map(|task| task.process_cpu_ns).unwrap();
+    let (least, _) = printed(ended, "processor");
+    assert!((least..least + 100_000_000).contains(&cpu_ns), "{cpu_ns} is not {least}");
     // The trace lasts from the first lock call to the end of the process.
     let (from_ns, to_ns) = info.lived_ns.unwrap();
     assert_eq!((from_ns, info.program_ns()), (rows[0].1, (from_ns, to_ns)));

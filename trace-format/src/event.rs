@@ -220,13 +220,13 @@ macro_rules! with_events_table {
                 wait_ns "wait_ns": Option<i64> = "`acquire`, `abandon`: the whole wait, 0 if the lock was free, null if its start was not seen; `offcpu`: the whole time off-CPU; `wake`: the length of the call, null if unknown";
                 blocked_ns "blocked_ns": Option<i64> = "the part of `wait_ns` spent asleep";
                 runq_ns "runq_ns": Option<i64> = "the part of `wait_ns` spent ready to run, waiting for a CPU";
-                peer_task "peer_task_id": Option<TaskId> = "`wait`: the owner, or the thread that is joined; `acquire`, `offcpu`: the task whose wake-up ended the wait";
+                peer_task "peer_task_id": Option<TaskId> = "`wait`: the owner, or the thread that is joined; `acquire`, `offcpu`: the task whose wake-up ended the wait; `offcpu` of a `runnable` task: the task that ran instead";
                 peer_stack "peer_stack_id": Option<StackId> = "the stack of the peer at that time";
                 errno "errno": Option<i32> = "`abandon`, `try_fail`: the reason, as a positive errno";
                 count "count": Option<i64> = "`wake`: tasks woken; `lost`: events of this CPU or task missing before this point";
                 state "state" since 1: Option<TaskState> = "`offcpu`: the state of the task when it left the CPU: `runnable`, `interruptible`, `uninterruptible`, `idle`, `stopped`, `traced`, `parked` or `asleep` (it left to sleep; how, is not known)";
-                call "call" since 3: Option<CallKind> = "`wait`, `acquire`, `try_fail`: the kind of the call, `try` (it does not wait) or `timed` (it gives up at some time); null if it waits without limit, or if that is not known, as for `wait` of kernel locks and futexes";
-                syscall "syscall" since 4: Option<Syscall> = "`offcpu`: the system call in which the task left the CPU, also in a page fault inside it; `-` in none (a page fault of the program's own code, or preempted there), `syscall_NUMBER` if it has no name here; null if that is not known, as in 32-bit code";
+                call "call" since 3: Option<CallKind> = "`wait`, `acquire`, `try_fail`: the kind of the call, `try` (it does not wait) or `timed` (it gives up at some time); null if it waits without limit or is not known, as for `wait` of kernel locks and futexes";
+                syscall "syscall" since 4: Option<Syscall> = "`offcpu`: the system call in which the task left the CPU; `-` in none (a page fault of the program's own code, or preempted there), `syscall_NUMBER` if it has no name; null if not known, as in 32-bit code";
             }
         }
     };
@@ -258,6 +258,13 @@ impl Event {
             call: None,
             syscall: None,
         }
+    }
+
+    /// Returns the task whose wake-up ended the wait or the sleep. A task that stayed runnable has none.
+    #[inline]
+    pub fn waker(&self) -> Option<TaskId> {
+        let was_runnable = self.kind == EventKind::OffCpu && self.state == Some(TaskState::Runnable);
+        self.peer_task.filter(|_| !was_runnable)
     }
 }
 

@@ -270,14 +270,16 @@ table! {
         start_ns "start_ns": Option<i64> = "time of its start";
         exit_ns "exit_ns": Option<i64> = "time of its exit, if that was seen";
         cgroup "cgroup": Option<String> = "its cgroup (v2 path)";
-        parent "parent_task_id" since 3: Option<TaskId> = "the task that created it, by a thread or a fork; null if that was not seen, if the creator has no rows, or after an exec";
+        parent "parent_task_id" since 3: Option<TaskId> = "the task that created it; null if that was not seen, if the creator has no rows, or after an exec";
+        process_cpu_ns "process_cpu_ns" since 5: Option<i64> = "of a process's first thread: the processor time of the process until its exit, or the end of the recording; null if not known";
     }
 }
 
 impl TaskRow {
     /// Returns the row of a thread of which only its ids are known.
     pub const fn new(id: TaskId, pid: i32, tid: i32) -> Self {
-        Self { id, pid, tid, comm: None, start_ns: None, exit_ns: None, cgroup: None, parent: None }
+        let (comm, start_ns, exit_ns, cgroup, parent, process_cpu_ns) = (None, None, None, None, None, None);
+        Self { id, pid, tid, comm, start_ns, exit_ns, cgroup, parent, process_cpu_ns }
     }
 }
 

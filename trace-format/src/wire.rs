@@ -34,7 +34,8 @@ pub mod flag {
     /// The peer fields hold the task whose wake-up ended the wait or sleep. For [`OFF_CPU`](super::code::OFF_CPU) it may be an
     /// idle task.
     pub const PEER: u8 = 2;
-    /// The peer fields hold the owner, according to the lock word when the wait began.
+    /// The peer fields hold the owner, according to the lock word when the wait began. For [`OFF_CPU`](super::code::OFF_CPU), they hold the
+    /// task that ran instead of one that was runnable.
     pub const OWNER: u8 = 4;
     /// The words of a user lock could be read.
     pub const LOCK_WORDS: u8 = 8;

@@ -82,7 +82,7 @@ fn add_up_off_cpu(input: &Input<'_>, options: &Options, times: &mut Times) -> Re
         if let (EventKind::OffCpu, Some(task), Some(ns)) = (event.kind, event.task, event.wait_ns)
             && (states.is_empty() || event.state.is_some_and(|state| states.contains(&state)))
         {
-            let (waker, waker_stack) = (event.peer_task, event.peer_stack);
+            let (waker, waker_stack) = (event.waker(), event.peer_stack);
             add(times, Way { task, stack: event.stack, waker, waker_stack }, ns, options);
         }
     })

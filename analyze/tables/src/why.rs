@@ -260,13 +260,17 @@ fn deadlocked(
 fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> Vec<String> {
     let is_closed = ledger.is_closed();
     let headline =
-        if is_closed { "locks are not the cause" } else { "not seen: whether a lock is the cause" };
+        if is_closed { "waits for locks are not the cause" } else { "not seen: whether a lock is the cause" };
     let (lived, shares) = (units::duration(ledger.alive_ns), ledger.shares());
     let mut lines =
         vec![headline.to_owned(), format!("of the {lived} that all threads together lived: {shares}")];
     if is_closed {
+        let offcpu = match has_off_cpu {
+            true => format!("klock offcpu{trace}"),
+            false => "klock record --off-cpu".to_owned(),
+        };
         lines.push(format!(
-            "`perf record` shows where the program runs, `klock offcpu{trace}` where it sleeps"
+            "`perf record` shows where the program runs, also in spinlocks of its own, and `{offcpu}` where it sleeps"
         ));
         return lines;
     }

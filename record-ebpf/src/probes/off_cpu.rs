@@ -51,7 +51,7 @@ fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
     // Read the clock before the stack walk, which takes longest.
     let now = now_ns();
     let task = Task::current();
-    let (preempted, previous): (u64, u64) = (ctx.arg(0), ctx.arg(1));
+    let (preempted, previous, next): (u64, u64, u64) = (ctx.arg(0), ctx.arg(1), ctx.arg(2));
     let task_state = task_field(previous, config::task_state_offset()).unwrap_or(0);
     let is_dead = task_state & TASK_DEAD != 0;
     // The off-CPU time of idle tasks has no meaning.
@@ -72,7 +72,7 @@ fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
         }
         let Some(off) = OffCpu::of_or_new(task.tid) else { return Outcome::NoPlace };
         let stacks = take_stacks(run, &ctx, task, Inline::OfTask);
-        let departure = Departure { state, syscall: syscall::of_current() };
+        let departure = Departure { state, syscall: syscall::of_current(), next };
         off.leave(task, departure, state == TASK_WAKING, stacks, now);
         Outcome::Filtered
     })

@@ -31,12 +31,12 @@ struct Change {
 
 impl Change {
     const NONE: Self =
-        Self { is_first: false, is_last: false, departure: Departure { state: 0, syscall: 0 } };
+        Self { is_first: false, is_last: false, departure: Departure { state: 0, syscall: 0, next: 0 } };
 }
 
 /// Notes that the current task leaves its CPU, if it left one before.
 #[inline(always)]
-fn leave(task: Task, previous: u64, preempted: bool, now_ns: u64) -> Change {
+fn leave(task: Task, (previous, next): (u64, u64), preempted: bool, now_ns: u64) -> Change {
     if task.tid == 0 {
         return Change::NONE;
     }
@@ -52,7 +52,7 @@ fn leave(task: Task, previous: u64, preempted: bool, now_ns: u64) -> Change {
     if task_state & TASK_DEAD != 0 {
         return Change { is_last: known.is_some(), ..Change::NONE };
     }
-    let departure = Departure { state, syscall: syscall::of_current() };
+    let departure = Departure { state, syscall: syscall::of_current(), next };
     if let Some(off) = known {
         off.leave(task, departure, false, Stacks::NONE, now_ns);
         return Change::NONE;
@@ -68,7 +68,7 @@ fn switch(ctx: RawTracePointContext) -> u32 {
     if !is_active() {
         return unguarded(program::SWITCH, || {});
     }
-    let change = leave(task, previous, preempted & 1 == 1, now);
+    let change = leave(task, (previous, next), preempted & 1 == 1, now);
     if change.is_first || change.is_last {
         guarded_or_nested_of(change.is_first, program::SWITCH, |run| {
             if change.is_last {

@@ -40,20 +40,12 @@ fn emit_task(code: u8, task: Task, parent: Task, comm: Comm) -> Outcome {
 /// The parent in records that have none.
 const NO_TASK: Task = Task { tgid: 0, tid: 0 };
 
-/// Reads the ids of the `task_struct` at `task`.
-#[inline(always)]
-fn task_at(task: u64) -> Option<Task> {
-    let ids = (task_field(task, config::task_tgid_offset()), task_field(task, config::task_pid_offset()));
-    let (Some(tgid), Some(tid)) = ids else { return None };
-    Some(Task { tgid, tid })
-}
-
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn task_fork(ctx: RawTracePointContext) -> u32 {
     guarded(program::TASK, |_| {
         let parent = Task::current();
         let address: u64 = ctx.arg(1);
-        let Some(child) = task_at(address) else { return Outcome::Filtered };
+        let Some(child) = Task::at(address) else { return Outcome::Filtered };
         let followed = parent.is_followed();
         if !inherit_target(parent, child, followed) {
             return Outcome::NoPlace;
@@ -98,7 +90,7 @@ fn task_rename(ctx: RawTracePointContext) -> u32 {
     guarded(program::TASK, |_| {
         // Not necessarily the current task: threads can rename each other through /proc.
         let (address, comm): (u64, u64) = (ctx.arg(0), ctx.arg(1));
-        let Some(renamed) = task_at(address) else { return Outcome::Filtered };
+        let Some(renamed) = Task::at(address) else { return Outcome::Filtered };
         if !Task::current().is_followed() {
             return Outcome::Filtered;
         }

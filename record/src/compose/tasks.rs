@@ -37,6 +37,14 @@ pub(crate) struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct TaskIncarnation(u32);
 
+/// The end of a process that announced it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessExit {
+    pub exit_ns: i64,
+    /// The processor time of all its threads.
+    pub cpu_ns: Option<i64>,
+}
+
 /// Time after the end of a thread or a process for which it is known by its id.
 pub(crate) const KEPT_NS: i64 = 120_000_000_000;
 
@@ -319,8 +327,27 @@ impl Tasks {
     }
 
     /// Ends a process that recorded itself with its first thread, unless that has ended.
-    pub(crate) fn exit_process(&mut self, pid: u32, ts_ns: i64) {
-        self.exit(pid, ts_ns);
+    pub(crate) fn exit_process(&mut self, pid: u32, exit: &ProcessExit) {
+        self.exit(pid, exit.exit_ns);
+        if let Some(cpu_ns) = exit.cpu_ns {
+            self.set_process_time(pid, cpu_ns);
+        }
+    }
+
+    /// Returns the processes that started at this time or later and, as far as is known, run.
+    pub(crate) fn running_since(&self, ns: i64) -> Vec<u32> {
+        let runs = |of: &&Incarnation| {
+            of.known.tid == of.known.tgid && of.exit_ns.is_none() && of.known.start_ns >= Some(ns)
+        };
+        self.by_tid.values().filter(runs).map(|of| of.known.tgid).collect()
+    }
+
+    /// Sets the processor time of a process, if its first thread has a row.
+    pub(crate) fn set_process_time(&mut self, pid: u32, cpu_ns: i64) {
+        let row = self.by_tid.get(&pid).and_then(|leader| self.ids[leader.key.0 as usize]);
+        if let Some(id) = row {
+            self.rows.change(id, |row| row.process_cpu_ns = Some(cpu_ns));
+        }
     }
 
     pub(crate) fn into_rows(self) -> Vec<TaskRow> {
@@ -412,14 +439,11 @@ impl TaskRows {
     fn push(&mut self, known: &Known, exit_ns: Option<i64>) -> TaskId {
         let id = TaskId(self.all.len() as i32);
         self.all.push(TaskRow {
-            id,
-            pid: known.tgid as i32,
-            tid: known.tid as i32,
             comm: known.comm.clone(),
             start_ns: known.start_ns,
             exit_ns,
             cgroup: known.cgroup.clone(),
-            parent: None,
+            ..TaskRow::new(id, known.tgid as i32, known.tid as i32)
         });
         self.changed.insert(id);
         id

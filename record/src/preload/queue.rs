@@ -18,6 +18,7 @@ use super::{
     records::Unit,
     region::Region,
 };
+use crate::compose::tasks::ProcessExit;
 
 /// A process that asked for its region.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ pub(crate) struct DrainQueue {
     /// The processes that joined, until they are asked for.
     joined: Mutex<Vec<u32>>,
     /// Processes that are about to exit, by the time at which they said so.
-    exits: Mutex<BTreeMap<u32, u64>>,
+    exits: Mutex<BTreeMap<u32, ProcessExit>>,
     stop: AtomicBool,
     /// No process records for a while.
     paused: AtomicBool,
@@ -97,12 +98,12 @@ impl DrainQueue {
     }
 
     /// Adds a process that is about to exit. The last time counts.
-    pub(super) fn add_exit(&self, pid: u32, ts_ns: u64) {
-        self.exits.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, ts_ns);
+    pub(super) fn add_exit(&self, pid: u32, exit: ProcessExit) {
+        self.exits.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, exit);
     }
 
-    /// Returns the processes that have exited by themselves, and when.
-    pub(crate) fn exits(&self) -> BTreeMap<u32, u64> {
+    /// Returns the processes that have exited by themselves.
+    pub(crate) fn exits(&self) -> BTreeMap<u32, ProcessExit> {
         self.exits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -32,9 +32,10 @@ use super::{
     region::{Region, RegionConfig},
 };
 use crate::{
+    compose::tasks::ProcessExit,
     names::symbols::MappingReader,
     system::{
-        clocks::{TimeOffsets, monotonic_ns},
+        clocks::{TimeOffsets, monotonic_ns, process_time_ns},
         priority::raise_priority,
         procfs,
     },
@@ -212,7 +213,8 @@ impl Desk<'_> {
             // The end of the connection is the answer, also if this was too much.
             let _ = self.queue.ledger.account(uid, owner).charge(charge);
             let ahead_ns = TimeOffsets::of(&pid.to_string()).map_or(0, |offsets| offsets.monotonic_ns);
-            self.queue.add_exit(pid, asked_ns(&hello, ahead_ns));
+            let exit_ns = asked_ns(&hello, ahead_ns) as i64;
+            self.queue.add_exit(pid, ProcessExit { exit_ns, cpu_ns: process_time_ns(pid) });
             return Ok(());
         }
         let Some(TimeOffsets { monotonic_ns: clock_ahead_ns, .. }) = TimeOffsets::of(&pid.to_string()) else {

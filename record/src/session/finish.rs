@@ -11,7 +11,10 @@ use crate::{
     names::symbols::Resolved,
     options::{Progress, RecordPhase, Summary},
     preload::Preload,
-    system::{clocks::clocks_now, priority::raise_priority},
+    system::{
+        clocks::{clocks_now, process_time_ns},
+        priority::raise_priority,
+    },
     write::sink::Sink,
 };
 
@@ -53,6 +56,9 @@ impl Session<'_> {
             switches.set_recording(false);
         }
         let clocks_end = clocks_now();
+        let running = self.pipeline.composer.tasks.running_since(self.clocks_start.monotonic_ns);
+        let running: Vec<(u32, i64)> =
+            running.into_iter().filter_map(|pid| Some((pid, process_time_ns(pid)?))).collect();
         if let Some(kernel) = &mut self.kernel {
             report(RecordPhase::Detaching);
             kernel.loaded.detach();
@@ -89,7 +95,8 @@ impl Session<'_> {
             ));
         }
         let Composer { locks, mut tasks, .. } = pipeline.composer;
-        exits.into_iter().for_each(|(pid, ns)| tasks.exit_process(pid, ns as i64));
+        running.into_iter().for_each(|(pid, cpu_ns)| tasks.set_process_time(pid, cpu_ns));
+        exits.into_iter().for_each(|(pid, exit)| tasks.exit_process(pid, &exit));
         let side = checkpoints.into_rest(resolved, locks, tasks);
         if let Some(mut observer) = observer {
             observer.end(info.clone(), SideRows { tasks: Vec::new(), ..side.clone() });

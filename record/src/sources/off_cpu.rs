@@ -46,7 +46,7 @@ pub(crate) fn row(at: &Header, event: &WireEvent) -> Event {
         wait_ns: Some(at.ts_ns.saturating_sub(event.extra as i64).max(0)),
         blocked_ns: at.times.map(|times| times.blocked_ns),
         runq_ns: at.times.map(|times| times.runq_ns),
-        peer_task: at.waker.map(|(task, _)| task),
+        peer_task: at.waker.map(|(task, _)| task).or(at.owner),
         peer_stack: at.waker.and_then(|(_, stack)| stack),
         state: state_of(departure::state(event.value)),
         syscall: Syscall::of_number(departure::syscall(event.value)),
@@ -103,10 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn a_preempted_task_was_runnable_all_the_time_and_has_no_waker() {
+    fn a_preempted_task_was_runnable_all_the_time_and_another_one_ran_instead() {
         let mut s = Script::new();
-        s.at(5_000).task(11).stack(3).sums(0, 4_000).off_cpu(1_000, 0);
-        s.expect([row(5_000, OffCpu).task(11).stack(3).waited(4_000, 0, 4_000).state(TaskState::Runnable)]);
+        s.at(5_000).task(11).stack(3).sums(0, 4_000).owned_by(14).off_cpu(1_000, 0);
+        s.expect([row(5_000, OffCpu)
+            .task(11)
+            .stack(3)
+            .waited(4_000, 0, 4_000)
+            .peer(14)
+            .state(TaskState::Runnable)]);
     }
 
     #[test]

@@ -27,6 +27,17 @@ pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime).unsigned_abs())
 }
 
+/// Returns the processor time of a process in ns: that of all its threads, also of those that ended; `None` if there is no such process.
+pub(crate) fn process_time_ns(pid: u32) -> Option<i64> {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: the C library and the kernel write into these variables.
+    let is_read = unsafe {
+        libc::clock_getcpuclockid(pid.cast_signed(), &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    is_read.then_some(time.tv_sec * NS_PER_SECOND + time.tv_nsec)
+}
+
 fn read(clock: ClockId) -> i64 {
     let time = clock_gettime(clock);
     time.tv_sec * NS_PER_SECOND + time.tv_nsec
@@ -98,6 +109,15 @@ mod tests {
         ] {
             assert_eq!(TimeOffsets::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_process_has_the_time_of_its_threads_and_one_that_is_gone_has_none() {
+        let before_ns = thread_time().as_nanos() as i64;
+        assert!(process_time_ns(std::process::id()).is_some_and(|ns| ns >= before_ns));
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        assert_eq!(process_time_ns(ended.id()), None);
     }
 
     #[test]

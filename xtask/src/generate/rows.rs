@@ -56,14 +56,10 @@ pub(super) fn stacks() -> Vec<Stack> {
 /// Returns the rows of the tasks of a trace that ends at this time.
 pub(super) fn tasks(end: u64) -> Vec<TaskRow> {
     let row = |at: usize| TaskRow {
-        id: TaskId(id(at)),
-        pid: PID,
-        tid: PID + id(at),
         comm: Some(format!("worker-{}", at % 8)),
-        parent: None,
         start_ns: Some(BEGIN.cast_signed()),
         exit_ns: at.is_multiple_of(2).then_some(end.cast_signed()),
-        cgroup: None,
+        ..TaskRow::new(TaskId(id(at)), PID, PID + id(at))
     };
     (0..TASKS).map(row).collect()
 }

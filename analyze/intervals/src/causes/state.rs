@@ -42,8 +42,8 @@ impl StatePart {
         };
         let (state, detail) = match row.state() {
             Some(TaskState::Runnable) => {
-                let preempted = Self::new(ts_ns, State::Preempted, Detail::None);
-                return [on_cpu(left_ns), preempted, Self::EMPTY];
+                let detail = row.peer_task().map_or(Detail::None, Detail::Preempted);
+                return [on_cpu(left_ns), Self::new(ts_ns, State::Preempted, detail), Self::EMPTY];
             }
             Some(TaskState::Uninterruptible) => (State::Uninterruptible, asleep),
             Some(TaskState::Stopped | TaskState::Traced) => (State::Stopped, Detail::None),

@@ -75,6 +75,8 @@ pub enum Detail {
     Lock(LockId, Option<StackId>),
     /// The system call in which the task left the CPU, and the stack.
     Asleep(Option<Syscall>, Option<StackId>),
+    /// The task that ran instead.
+    Preempted(TaskId),
 }
 
 /// The most waits that had a payer at one time: of any depth, and of one depth.

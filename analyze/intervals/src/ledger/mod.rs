@@ -10,6 +10,9 @@
 //! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss. The life of a thread of
 //! which nothing is on record but its creation is unknown, too.
 //!
+//! Without all off-CPU times, the unknown time of a process is taken for time in which it ran, up to the processor time that the kernel
+//! counted for it. A wait in which a thread spins has some of that processor time, so the threads ran at most for so long.
+//!
 //! A task of another program that only woke a recorded one is in the trace and not in the ledger.
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -171,6 +174,8 @@ struct Book {
     sums: Ledger,
     /// Threads by the lock of their end: the creator, and the times of creation and end.
     threads: FxHashMap<LockId, (TaskId, i64, Option<i64>)>,
+    /// The processor time of processes, unless what ran is known from off-CPU times.
+    cpu_ns: FxHashMap<i32, i64>,
 }
 
 /// A task whose time is known up to `last_ns`.
@@ -181,8 +186,7 @@ struct TaskTime {
     /// Whether it has a row that is not a wake-up of another task.
     is_recorded: bool,
     last_ns: i64,
-    /// Its time across losses.
-    lost_ns: i64,
+    unknown_ns: i64,
     exit_ns: Option<i64>,
     /// Open waits.
     waits: Vec<(LockId, Purpose)>,
@@ -195,8 +199,8 @@ struct TaskTime {
 impl TaskTime {
     fn new(last_ns: i64) -> Self {
         let (waits, tried, held) = (Vec::new(), Vec::new(), FxHashSet::default());
-        let (pid, parent, is_recorded, lost_ns, exit_ns) = (0, None, false, 0, None);
-        Self { pid, parent, is_recorded, last_ns, lost_ns, exit_ns, waits, tried, held }
+        let (pid, parent, is_recorded, unknown_ns, exit_ns) = (0, None, false, 0, None);
+        Self { pid, parent, is_recorded, last_ns, unknown_ns, exit_ns, waits, tried, held }
     }
 }
 
@@ -207,8 +211,14 @@ impl Book {
             let TaskRow { id, pid, parent, exit_ns, .. } = *task;
             (id, TaskTime { pid, parent, exit_ns, ..TaskTime::new(last_ns) })
         };
+        let mut cpu_ns: FxHashMap<i32, i64> = FxHashMap::default();
+        for task in tasks.iter().filter(|_| !covers_all) {
+            // A process that started another program has one time for both, on the later row.
+            let ns = cpu_ns.entry(task.pid).or_default();
+            *ns = ns.saturating_add(task.process_cpu_ns.unwrap_or(0).max(0));
+        }
         let (tasks, threads) = (tasks.iter().map(time).collect(), FxHashMap::default());
-        Self { covers_all, start_ns, tasks, sums: Ledger::default(), threads }
+        Self { covers_all, start_ns, tasks, sums: Ledger::default(), threads, cpu_ns }
     }
 
     fn add(&mut self, event: &Event, purpose: &impl Fn(LockId, Option<StackId>) -> Purpose) {
@@ -287,7 +297,9 @@ impl Book {
                 threads.iter().map(|(_, from, to)| to.saturating_sub(*from).max(0)).collect();
             lives.sort_unstable();
             let unseen = lives.iter().take(lives.len().saturating_sub(known));
-            self.sums.unknown_ns = unseen.fold(self.sums.unknown_ns, |sum, ns| sum.saturating_add(*ns));
+            if let Some(creator) = self.tasks.get_mut(&threads[0].0) {
+                creator.unknown_ns = unseen.fold(creator.unknown_ns, |sum, ns| sum.saturating_add(*ns));
+            }
         }
     }
 
@@ -295,7 +307,7 @@ impl Book {
     fn lose(&mut self, ts_ns: i64) {
         for task in self.tasks.values_mut() {
             let ns = ts_ns.saturating_sub(task.last_ns).max(0);
-            (task.last_ns, task.lost_ns) = (task.last_ns.max(ts_ns), task.lost_ns.saturating_add(ns));
+            (task.last_ns, task.unknown_ns) = (task.last_ns.max(ts_ns), task.unknown_ns.saturating_add(ns));
             task.waits.clear();
             task.tried.clear();
             task.held.clear();
@@ -323,14 +335,21 @@ impl Book {
 
     fn close(mut self, end_ns: i64) -> Ledger {
         let processes = self.recorded_processes();
-        for task in self.tasks.values() {
+        let mut unknown_ns: FxHashMap<i32, i64> = FxHashMap::default();
+        for task in self.tasks.values_mut() {
             if !task.is_recorded && !processes.is_empty() && !processes.contains(&task.pid) {
                 continue;
             }
-            self.sums.unknown_ns = self.sums.unknown_ns.saturating_add(task.lost_ns);
             let ns = task.exit_ns.unwrap_or(end_ns).saturating_sub(task.last_ns).max(0);
             let covers_all = self.covers_all && task.exit_ns.is_some();
             task.stretch(ns, &Event::new(end_ns, EventKind::Init, 0), covers_all, &mut self.sums);
+            let sum = unknown_ns.entry(task.pid).or_default();
+            *sum = sum.saturating_add(task.unknown_ns);
+        }
+        for (pid, ns) in unknown_ns {
+            let ran_ns = self.cpu_ns.get(&pid).map_or(0, |cpu_ns| ns.min(*cpu_ns));
+            self.sums.ran_ns = self.sums.ran_ns.saturating_add(ran_ns);
+            self.sums.unknown_ns = self.sums.unknown_ns.saturating_add(ns - ran_ns);
         }
         let Ledger {
             locks_ns,
@@ -356,7 +375,7 @@ impl TaskTime {
     }
 
     /// Adds `ns` that end with a row of the task.
-    fn stretch(&self, ns: i64, row: &Event, covers_all: bool, sums: &mut Ledger) {
+    fn stretch(&mut self, ns: i64, row: &Event, covers_all: bool, sums: &mut Ledger) {
         let waits_for = |is: fn(Purpose) -> bool| self.waits.iter().any(|(_, purpose)| is(*purpose));
         let off_ns = row.wait_ns.filter(|_| row.kind == EventKind::OffCpu).unwrap_or(0).clamp(0, ns);
         if waits_for(|purpose| purpose == Purpose::Lock) {
@@ -377,7 +396,7 @@ impl TaskTime {
                 *sums.asleep_in.entry(call).or_default() += asleep_ns;
             }
             sums.ready_ns += off_ns - asleep_ns;
-            let rest = if covers_all { &mut sums.ran_ns } else { &mut sums.unknown_ns };
+            let rest = if covers_all { &mut sums.ran_ns } else { &mut self.unknown_ns };
             *rest += ns - off_ns;
         }
     }

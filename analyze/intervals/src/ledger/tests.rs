@@ -94,6 +94,20 @@ fn without_all_off_cpu_times_what_is_in_no_wait_is_not_seen() {
 }
 
 #[test]
+fn without_off_cpu_times_a_process_ran_for_as_long_as_the_kernel_counted() {
+    let text = "lock m mutex\nlock t thread\ntask A pid=7 tid=7 start=0 exit=100 cpu=150\ntask B pid=7 tid=8 start=0 exit=100\n\
+                task C pid=9 tid=9 start=0 exit=100 cpu=500\n0 A init m\n10 A wait m\n30 A acquire m wait=20\n50 B init m\n60 C init m";
+    let found = ledger(&trace(text));
+    assert_eq!((found.alive_ns, found.locks_ns, found.ran_ns, found.unknown_ns), (300, 20, 150 + 100, 30));
+    // A thread of which only its creation is on record ran, too.
+    let found = ledger(&trace(&text.replace("\n50 B", "\n40 A init t\n50 B").replace("cpu=150", "cpu=190")));
+    assert_eq!((found.alive_ns, found.ran_ns, found.unknown_ns), (320, 190 + 100, 10));
+    // What ran is known from off-CPU times.
+    let found = ledger(&trace(&format!("source off_cpu covers=all\n{}", text.replace("cpu=500", "cpu=-5"))));
+    assert_eq!((found.ran_ns, found.unknown_ns), (280, 0));
+}
+
+#[test]
 fn nothing_is_known_across_a_loss_and_after_the_last_row_of_a_task_that_did_not_end() {
     let found = ledger(&trace(&format!("{LOCKS}10 A wait m\n60 - lost count=2")));
     assert_eq!((found.locks_ns, found.ran_ns, found.unknown_ns), (0, 50, 50));

@@ -226,6 +226,7 @@ impl Parts {
                 "comm" => row.comm = Some(value.to_owned()),
                 "start" => row.start_ns = value.parse().ok(),
                 "exit" => row.exit_ns = value.parse().ok(),
+                "cpu" => row.process_cpu_ns = value.parse().ok(),
                 "parent" => row.parent = Some(self.task_id(value)),
                 _ => panic!("a task has no {key}"),
             }

@@ -108,6 +108,7 @@ pub(super) fn on_key(detail: Detail, names: &Names) -> Option<Single> {
         Detail::Lock(lock, stack) => {
             Some(Single::Site(names.point_number(lock, stack), names.class_number(lock)))
         }
+        Detail::Preempted(task) => Some(Single::Comm(names.comm_number(task))),
         Detail::Asleep(None, stack) => Some(Single::Stack(names.chain_number(user, stack), None)),
         Detail::Asleep(Some(call), stack) => Some(Single::Syscall(call, names.chain_number(user, stack))),
     }

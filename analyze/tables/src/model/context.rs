@@ -66,14 +66,9 @@ fn inputs(events: Vec<Event>) -> Parts {
     info.host.name = "here".to_owned();
     info.complete = true;
     let task = |(id, who): (i32, &ModelTask)| TaskRow {
-        id: TaskId(id),
-        pid: who.pid,
-        tid: who.tid,
         comm: who.comm.map(str::to_owned),
-        start_ns: None,
-        exit_ns: None,
         cgroup: who.cgroup.map(str::to_owned),
-        parent: None,
+        ..TaskRow::new(TaskId(id), who.pid, who.tid)
     };
     let frame = |symbol: &str, line| Frame {
         symbol: Some(symbol.to_owned()),

@@ -81,7 +81,8 @@ pub(super) struct IdKey {
 
 impl IdKey {
     pub(super) fn of(event: &Event, by: By) -> Self {
-        let Event { task: target, stack, peer_task: waker, peer_stack: waker_stack, .. } = *event;
+        let Event { task: target, stack, peer_stack: waker_stack, .. } = *event;
+        let waker = event.waker();
         let none = Self::default();
         match by {
             By::Pair => Self { target, stack, waker, waker_stack, ..none },

@@ -166,6 +166,12 @@ pub(super) struct FactNames {
     pub(super) were_stopped: bool,
     /// The site whose holders slept longest.
     pub(super) slept_at: Option<String>,
+    /// The task that waited longest.
+    pub(super) waiter: Option<String>,
+    /// The task whose holds others waited for longest.
+    pub(super) holder: Option<String>,
+    /// The name that ran longest instead of holders, if it was not the idle task, and that waiting.
+    pub(super) preempted_by: Option<(Option<String>, i64)>,
     /// The lock that its holders waited for.
     pub(super) nested: Option<NestedLock>,
     /// The task that held it longest.
@@ -258,7 +264,10 @@ impl Facts {
                 let at = input.names.point_of_number(point).label();
                 Stall { at, task: input.names.task_label(hold.task), ..stall }
             }),
-            names: FactNames::of(*lock, input, parts, &sites, hog),
+            names: FactNames {
+                waiter: most(&of_lock.waiters).map(|task| input.names.task_label(task)),
+                ..FactNames::of(*lock, input, parts, &sites, hog)
+            },
         }
     }
 
@@ -381,6 +390,9 @@ impl FactNames {
             slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
             were_stopped,
             slept_at: slept_at.map(|(number, _)| site(*number)),
+            waiter: None,
+            holder: most(&parts.by_task).map(|task| names.task_label(task)),
+            preempted_by: preempted_by(parts, names),
             nested: most(&parts.nested_in).map(|(lock, number)| {
                 let name = format!("{} at {}", names.lock_label(lock), site(number));
                 NestedLock { id: lock, name, word: lock_word(names, lock) }
@@ -395,6 +407,20 @@ impl FactNames {
 pub(super) fn trace_word(input: &Input<'_>) -> String {
     let path = input.trace.paths().events.to_string_lossy();
     if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) }
+}
+
+/// Returns who ran longest instead of holders, by name: workers of one program are one; `None` within it for the idle task.
+fn preempted_by(parts: &LockParts, names: &Names) -> Option<(Option<String>, i64)> {
+    let mut by_comm = FxHashMap::<Option<&str>, (i64, usize, TaskId)>::default();
+    for (task, ns) in &parts.preempted_by {
+        let is_idle = names.task(*task).is_some_and(|row| row.tid == 0);
+        let comm = names.task(*task).and_then(|row| row.comm.as_deref()).unwrap_or("?");
+        let (sum, tasks, _) = by_comm.entry((!is_idle).then_some(comm)).or_insert((0, 0, *task));
+        (*sum, *tasks) = (sum.saturating_add(*ns), *tasks + 1);
+    }
+    let (comm, (ns, tasks, task)) = by_comm.into_iter().max_by_key(|(comm, (ns, ..))| (*ns, *comm))?;
+    let name = |comm| if tasks == 1 { names.task_label(task) } else { printable(comm).into_owned() };
+    Some((comm.map(name), ns))
 }
 
 /// Returns who passed a lock on, and where.

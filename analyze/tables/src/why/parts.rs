@@ -41,6 +41,8 @@ pub(super) struct LockParts {
     pub(super) nobody_ns: i64,
     /// Where the holders slept: by the system call, and the number of the functions.
     pub(super) slept_in: FxHashMap<(Option<Syscall>, u32), i64>,
+    /// The holders that were without a CPU, by the task that ran instead.
+    pub(super) preempted_by: FxHashMap<TaskId, i64>,
     /// The locks that the holders waited for, and the site at which they did.
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
     /// The longest of the selected holds, if it is long, with the states of its task.
@@ -170,6 +172,7 @@ impl PartsByLock<'_> {
         add(sum, caused.ns);
         match caused.detail {
             Detail::None => {}
+            Detail::Preempted(by) => add(parts.preempted_by.entry(by).or_default(), caused.ns),
             Detail::Lock(lock, stack) => {
                 let site = names.point_number(lock, stack);
                 add(parts.nested_in.entry((lock, site)).or_default(), caused.ns);

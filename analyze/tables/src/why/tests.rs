@@ -332,6 +332,22 @@ fn text_names_the_system_call_in_which_the_holder_slept() {
 }
 
 #[test]
+fn text_names_the_task_that_ran_instead_of_the_holder() {
+    let text = TEXT.replace("state=interruptible", "state=runnable peer=mid");
+    assert_ne!(text, TEXT);
+    let text = written(&why(&[testing::trace(&text).trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(text.contains("its holders are without a CPU") && text.contains("most while mid "), "{text}");
+    assert!(
+        text.contains(" has a lower priority than B (tid 102, pid 100), let the holder inherit that"),
+        "{text}"
+    );
+    let text = TEXT.replace("state=interruptible", "state=runnable peer=idle");
+    let text = format!("task idle pid=0 tid=0\n{text}");
+    let text = written(&why(&[testing::trace(&text).trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(text.contains("most while no task ran instead of") && text.contains("`cpu.max`"), "{text}");
+}
+
+#[test]
 fn sleep_for_locks_that_are_not_recorded_is_said_before_locks_of_the_kernel_and_without_any_lock() {
     let off_cpu = "source off_cpu covers=all\ntask A start=0\n1 A offcpu wait=1 blocked=1 state=interruptible syscall=read\n900 A offcpu wait=800 blocked=800 state=interruptible syscall=flock\n\
                    1_000 A init m";
@@ -352,6 +368,23 @@ fn sleep_for_locks_that_are_not_recorded_is_said_before_locks_of_the_kernel_and_
         nothing.contains("no locks were recorded; not seen") && nothing.contains("in flock"),
         "{nothing}"
     );
+}
+
+#[test]
+fn processor_time_of_processes_says_that_waits_are_not_the_cause_and_that_a_program_may_spin() {
+    let text = "task A start=0 cpu=980\nlock m pthread_mutex name=hot\n10 A acquire m\n1_000 A release m";
+    let text = |cpu: &str| {
+        let test = testing::trace(&text.replace("cpu=980", cpu));
+        written(&why(&[test.trace], &WhyOptions::default()).unwrap(), Text, None)
+    };
+    let ran = text("cpu=980");
+    assert!(
+        ran.contains("waits for locks are not the cause") && ran.contains("spinlocks of its own"),
+        "{ran}"
+    );
+    assert!(ran.contains("ran 98 %, not seen 1 %") && ran.contains("`klock record --off-cpu`"), "{ran}");
+    let half = text("cpu=500");
+    assert!(half.contains("not seen: whether a lock is the cause"), "{half}");
 }
 
 #[test]

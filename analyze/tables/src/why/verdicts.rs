@@ -259,6 +259,8 @@ impl<'a> Rules<'a> {
             change: Some((ChangeKind::Handoff, format!("{}=0", names.id), "with hand-offs that take no time")),
             ..part(parts.handoff_ns, 50 * PERCENT)
         };
+        // One that ran for most of the time in which holders had no CPU.
+        let instead = names.preempted_by.as_ref().filter(|(_, ns)| ns.saturating_mul(2) >= parts.off_cpu_ns);
         // Without holds, a lock is never known to be free.
         let handoff = if facts.is_unmeasured { Rule::default() } else { handoff };
         match verdict {
@@ -393,8 +395,24 @@ impl<'a> Rules<'a> {
             }
             V::HolderPreempted => Rule {
                 heading: "its holders are without a CPU",
-                evidence: format!("for {} of the waiting, its holder was ready to run, without a CPU", share(parts.off_cpu_ns)),
-                advice: "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
+                evidence: {
+                    let holder = names.holder.as_deref().unwrap_or("them");
+                    let by = instead.map_or_else(String::new, |(by, ns)| {
+                        let by = by.as_deref().unwrap_or("no task");
+                        format!("; most while {by} ran instead of {holder}, for {}", share(*ns))
+                    });
+                    format!("for {} of the waiting, its holder was ready to run, without a CPU{by}", share(parts.off_cpu_ns))
+                },
+                advice: match instead {
+                    // A CPU that idles although a task could run is not for that task.
+                    Some((None, _)) => "its group may have used up its quota (throttled): raise `cpu.max` of the cgroup, or use fewer threads".into(),
+                    Some((Some(by), _)) => format!(
+                        "if {by} has a lower priority than {}, let the holder inherit that (PTHREAD_PRIO_INHERIT); \
+                         otherwise use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter",
+                        names.waiter.as_deref().unwrap_or("the waiters")
+                    ),
+                    None => "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
+                },
                 change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
                 ..seen(parts.off_cpu_ns, 20 * PERCENT)
             },
