@@ -6,7 +6,7 @@
 //! per second.
 //!
 //! Only several recordings show what recordings of one program differ by. With at least [`ENOUGH`] per side, Welch's test tells change from
-//! chance. The intervals of all rows together miss a change with 5 % (Bonferroni). Of a fleet, hosts are the recordings.
+//! chance. The intervals of all rows together miss a change with 5 % (Bonferroni), that of `all` with half of that. Of a fleet, hosts are the recordings.
 
 use std::{
     borrow::Borrow,
@@ -198,10 +198,10 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
     };
     let of_both = |name: &String| {
         let [was, is] = [&before, &after].map(|side| side.keys.get(name).unwrap_or(&none));
-        row(name, was, is, LEVEL / rows_total as f64)
+        row(name, was, is, LEVEL / 2.0 / rows_total as f64)
     };
     let rows = on_all_processors(&names, |name| of_both(name));
-    let all = row("all", &before.all(), &after.all(), LEVEL);
+    let all = row("all", &before.all(), &after.all(), LEVEL / 2.0);
     let (by, metric) = (options.by, options.metric);
     let (base, new) = (before.trust, after.trust);
     Diff { by, metric, recordings, units, per, all, rows, rows_total, base, new }

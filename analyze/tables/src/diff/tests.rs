@@ -87,8 +87,8 @@ fn the_intervals_of_more_rows_are_wider_because_all_of_them_hold_together() {
     };
     let (one, ten) = (reach(1), reach(10));
     assert!((one.0 - one.1).abs() < 1e-9 && (ten.1 - one.1).abs() < 1e-9, "{one:?} {ten:?}");
-    // Student's quantiles with 4 degrees of freedom: 2.776 for 5 %, 5.598 for 0.5 %.
-    assert!((ten.0 / one.0 - 5.598 / 2.776).abs() < 0.02, "{one:?} {ten:?}");
+    // Student's quantiles with 4 degrees of freedom: 3.495 for 2.5 %, 6.758 for 0.25 %.
+    assert!((ten.0 / one.0 - 6.758 / 3.495).abs() < 0.02, "{one:?} {ten:?}");
 }
 
 #[test]
