@@ -227,7 +227,7 @@ fn stacks_of_off_cpu_time_are_complete_however_small_their_map() {
     };
     let loss = recorded.loss();
     assert_eq!(rows.iter().filter(whole).count(), rows.len(), "{loss:?}");
-    let woken: Vec<&&Event> = rows.iter().filter(|event| event.peer_task.is_some()).collect();
+    let woken: Vec<&&Event> = rows.iter().filter(|event| event.waker().is_some()).collect();
     assert!(!woken.is_empty() && woken.iter().all(|event| event.peer_stack.is_some()), "{loss:?}");
     assert_eq!(loss.events(), 0, "{loss:?}");
 }
