@@ -1,5 +1,5 @@
 //! Records a program that measures its holds by its own clock (`fixtures/programs/own_clock.c`), also where a time namespace has set that
-//! clock forwards or back: klock's times are those of the program. So is its processor time.
+//! clock forwards or back: klock records the times and the processor time that the program measured.
 //!
 //! needs: gcc, unshare
 
@@ -47,7 +47,7 @@ fn assert_times_of_the_program(recorded: &Recorded, ended: &Ended) {
     };
     assert_within(rows.chunks(2).map(hold).sum(), printed(ended, "held"));
     assert_within(rows[rows.len() - 1].1 - rows[0].1, printed(ended, "length"));
-    // What the program does after it prints is little.
+    // After its last line, the program only ends, which takes much less than 100 ms of processor time.
     let cpu_ns = recorded.tasks.iter().find_map(|task| task.process_cpu_ns).unwrap();
     let (least, _) = printed(ended, "processor");
     assert!((least..least + 100_000_000).contains(&cpu_ns), "{cpu_ns} is not {least}");

@@ -145,7 +145,7 @@ proptest! {
         let same = |stack: Option<i32>| stack.map(|stack| stack % 2);
         for by in By::ALL {
             let key = |(task, stack, waker, waker_stack, (state, syscall), _): &Time| {
-                // Who got the CPU of a runnable task is no waker.
+                // The peer of a runnable task ran instead of it, and woke nobody.
                 let was_runnable = state.is_some_and(|at| TaskState::ALL[at] == TaskState::Runnable);
                 let waker = waker.filter(|_| !was_runnable);
                 match by {
