@@ -23,6 +23,11 @@
 //! [`compose`] turns records into rows. A program that klock starts records its own lock calls ([`preload`]); everything else
 //! comes from BPF programs in the kernel. The loop that drives all of it is in `session`.
 
+#[cfg(test)]
+#[macro_use]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
+
 mod compose;
 mod control;
 mod error;

@@ -27,6 +27,11 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
 
+#[cfg(test)]
+#[macro_use]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
+
 pub mod kernel_functions;
 pub mod known_stack;
 pub mod peek;

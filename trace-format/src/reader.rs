@@ -112,6 +112,7 @@ impl Trace {
         let footer = decode_footer(path, footer.get(..footer.len().saturating_sub(8)).unwrap_or_default())?;
         file.check_count("events", footer.file_metadata().num_rows(), EVENTS_PER_BYTE)?;
         let metadata = checks::with_types(path, Arc::new(footer))?;
+        check_columns(path, metadata.schema(), schema::EVENTS, info.format.minor)?;
         let (paths, shared, events_read) = (TracePaths::of(path), SharedLocks::default(), Arc::default());
         let side = Some(Box::default());
         Ok(Self { paths, file, info, metadata, digest: None, side, shared, events_read })

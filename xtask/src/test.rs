@@ -33,6 +33,7 @@ use crate::{host, process, setup, table};
 
 mod build;
 mod files;
+mod fuzz;
 mod parts;
 mod tally;
 mod touched;

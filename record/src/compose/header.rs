@@ -108,8 +108,10 @@ impl OffCpuTimes {
     /// The time between two readings; `None` if one is missing or they do not belong together.
     pub(crate) fn between(begin: Option<Self>, end: Option<Self>) -> Option<Self> {
         let (begin, end) = (begin?, end?);
-        let added =
-            Self { blocked_ns: end.blocked_ns - begin.blocked_ns, runq_ns: end.runq_ns - begin.runq_ns };
+        let added = Self {
+            blocked_ns: end.blocked_ns.checked_sub(begin.blocked_ns)?,
+            runq_ns: end.runq_ns.checked_sub(begin.runq_ns)?,
+        };
         (added.blocked_ns >= 0 && added.runq_ns >= 0).then_some(added)
     }
 }
@@ -118,7 +120,7 @@ impl OffCpuTimes {
 pub(crate) fn errno_of(value: i64) -> Option<i32> {
     /// Codes from 512 on make the kernel restart the call after a signal; its caller sees `EINTR` at most.
     const FIRST_RESTART: i64 = 512;
-    match -value {
+    match value.checked_neg()? {
         errno if errno <= 0 => None,
         errno if errno >= FIRST_RESTART => Some(libc::EINTR),
         errno => Some(errno as i32),

@@ -1,12 +1,21 @@
 //! Rows of a command around the execution of its program.
 
 use trace_format::{
+    EventColumns,
     EventKind::{Acquire, OffCpu, Wait},
     TaskState,
-    wire::{WireTask, code},
+    wire::{WireEvent, WireTask, code},
 };
 
-use super::script::{Row, Script, row};
+use super::{
+    Composer, compose_ordered,
+    script::{Row, Script, row},
+    tasks::Tasks,
+};
+use crate::kernel::{
+    decode::{self, Descriptor},
+    order::{Orderer, Record},
+};
 
 /// The task records of an execution at 200 ns.
 fn exec(tid: u32) -> WireTask {
@@ -47,3 +56,28 @@ fn rows_of_a_command_begin_when_klock_knows_that_it_runs_if_the_record_of_the_ex
     s.at(260).task(10).off_cpu(255, 0);
     s.expect([off_cpu(260, 10, 5)]);
 }
+
+// Records of any bytes become rows whose locks and tasks are known. The first byte of each says whether an event or a task is described.
+fuzz_target!(wire, |mut bytes: &[u8]| {
+    let tasks = Tasks::new([], Box::new(|_, _| None));
+    let mut composer = Composer::new(tasks, true, false);
+    let (mut orderer, mut rows) = (Orderer::default(), EventColumns::default());
+    while let Some((kind, rest)) = bytes.split_first() {
+        let size = if kind % 8 == 0 { size_of::<WireTask>() } else { size_of::<WireEvent>() };
+        let (record, rest) = rest.split_at(size.min(rest.len()));
+        bytes = rest;
+        match (decode::event(record), decode::descriptor(record)) {
+            (Ok(event), _) => orderer.push(Record::Event(event)),
+            (_, Ok(Descriptor::Task(task))) => orderer.push(Record::Task(task)),
+            _ => {}
+        }
+    }
+    let mut budget = usize::MAX;
+    compose_ordered((&mut orderer, None), u64::MAX, &mut budget, &mut composer, &mut rows, |_, _| {});
+    composer.finish([(0, 9)], &mut rows);
+    let (locks, tasks) = (composer.locks.rows().len(), composer.tasks.rows().len());
+    for row in rows.iter() {
+        assert!(row.lock.is_none_or(|lock| (lock.0 as usize) < locks));
+        assert!(row.task.into_iter().chain(row.peer_task).all(|task| (task.0 as usize) < tasks));
+    }
+});

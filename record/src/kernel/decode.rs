@@ -1,6 +1,7 @@
 //! Decodes the bytes of a ring into wire records. It keeps no state, and only checks that the length fits and the code is known.
 
 use trace_format::{
+    event::MAX_TIME_NS,
     kernel_functions::FUNCTIONS,
     wire::{MAX_STACK_BYTES, WireEvent, WireStack, WireTask, WireUserStack, api, code},
 };
@@ -14,6 +15,8 @@ pub(crate) enum DecodeError {
     UnknownCode(u8),
     #[error("invalid function {api} in a record with code {code}")]
     UnknownApi { code: u8, api: u8 },
+    #[error("invalid time {0}")]
+    Time(u64),
 }
 
 /// A record of a ring of descriptors.
@@ -30,6 +33,14 @@ pub(crate) enum Descriptor<'a> {
 /// Decodes a record from a ring of events.
 pub(crate) fn event(bytes: &[u8]) -> Result<WireEvent, DecodeError> {
     let event: WireEvent = read(bytes)?;
+    let begun_ns = match event.code {
+        code::CONTENTION_END | code::FUTEX_WAIT_DONE | code::FUTEX_WAKE | code::OFF_CPU => event.extra,
+        _ => 0,
+    };
+    let latest_ns = event.ts_ns.max(event.blocked_ns).max(event.runq_ns).max(begun_ns);
+    if latest_ns > MAX_TIME_NS as u64 {
+        return Err(DecodeError::Time(latest_ns));
+    }
     match event.code {
         code::CALL..=code::DESTROY | code::POST | code::TAKEN if !api::is_known(event.detail) => {
             Err(DecodeError::UnknownApi { code: event.code, api: event.detail })
@@ -50,7 +61,10 @@ pub(crate) fn descriptor(bytes: &[u8]) -> Result<Descriptor<'_>, DecodeError> {
     const _: () = assert!(CODE_OFFSET == std::mem::offset_of!(WireUserStack, code));
     let length = DecodeError::Length { found: bytes.len(), expected: size_of::<WireTask>() };
     match *bytes.get(CODE_OFFSET).ok_or(length)? {
-        code::TASK_FORK..=code::TASK_EXIT => Ok(Descriptor::Task(read(bytes)?)),
+        code::TASK_FORK..=code::TASK_EXIT => match read(bytes)? {
+            WireTask { ts_ns, .. } if ts_ns > MAX_TIME_NS as u64 => Err(DecodeError::Time(ts_ns)),
+            task => Ok(Descriptor::Task(task)),
+        },
         code::STACK => Ok(Descriptor::Stack(read(bytes)?)),
         code::USER_STACK => user_stack(bytes),
         unknown => Err(DecodeError::UnknownCode(unknown)),
@@ -102,7 +116,7 @@ mod tests {
     #[test]
     fn an_event_is_read_back_from_any_alignment() {
         let event = WireEvent {
-            ts_ns: u64::MAX - 7,
+            ts_ns: (1 << 60) - 7,
             code: code::FUTEX_WAKE,
             value: -3,
             seq: 9,

@@ -1,6 +1,9 @@
 //! Recovery of half-written files, as a killed recorder leaves them.
 
-use std::fs::{self, OpenOptions};
+use std::{
+    fs::{self, OpenOptions},
+    sync::LazyLock,
+};
 
 use proptest::prelude::*;
 
@@ -224,3 +227,95 @@ proptest! {
         }
     }
 }
+
+/// Builds a journal with right checksums. For each checkpoint, `text` has the end of its events (8 bytes), the length of its footer (2), the length
+/// of its JSON (3), the footer, and the JSON.
+fn journal_of(mut text: &[u8], events: &[u8]) -> Vec<u8> {
+    let mut journal = b"klockJ3\n".to_vec();
+    while let Some((head, rest)) = text.split_first_chunk::<13>() {
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let (footer, json) = (number(&head[8..10]), number(&head[10..]));
+        let (footer, rest) = rest.split_at(footer.min(rest.len()));
+        let (json, rest) = rest.split_at(json.min(rest.len()));
+        let before = &events[..number(&head[..8]).min(events.len())];
+        let payload = [
+            &head[..8],
+            &crc32fast::hash(before).to_le_bytes(),
+            &u32::try_from(footer.len()).unwrap().to_le_bytes(),
+            footer,
+            &zstd::encode_all(json, 1).unwrap(),
+        ]
+        .concat();
+        journal.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+        journal.extend(crc32fast::hash(&payload).to_le_bytes());
+        journal.extend(payload);
+        text = rest;
+    }
+    journal
+}
+
+/// The events of a killed recorder.
+static EVENTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    killed(&path, 3);
+    fs::read(&path).unwrap()
+});
+
+// Whatever a journal has, the trace that `recover` makes of it is one that can be read.
+fuzz_target!(journal, |text: &[u8]| {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let path = folder.path().join("t.parquet");
+    fs::write(&path, &*EVENTS).unwrap();
+    fs::write(journal_path(&path), journal_of(text, &EVENTS)).unwrap();
+    if recover(&path, &OutputOptions::default(), &mut without_backlog).is_ok() {
+        let trace = Trace::open(&path).unwrap();
+        trace.verify().unwrap();
+        times(&trace);
+        trace.each_stack(drop).unwrap();
+        trace.locks().and_then(|_| trace.tasks()).unwrap();
+    }
+});
+
+/// Reads everything of a trace, up to the first error.
+fn read_all(path: &Path) -> Result<(), FormatError> {
+    let trace = Trace::open(path)?;
+    for batch in trace.events()? {
+        batch?.iter().count();
+    }
+    for row_group in 0..trace.row_groups() {
+        trace.row_group(row_group, &["task", "lock"])?.try_for_each(|batch| batch.map(drop))?;
+    }
+    trace.events_by_kind()?;
+    trace.stack_counts()?;
+    trace.each_stack(drop)?;
+    trace.locks()?;
+    trace.tasks()?;
+    trace.verify()
+}
+
+// The first byte says which file of a trace has the bytes: the events, the stacks, the locks, or the tasks. The other ones are whole.
+fuzz_target!(trace, |bytes: &[u8]| {
+    static WHOLE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/fuzz/trace");
+        for (file, seed) in
+            ["", ".stacks", ".locks", ".tasks"].into_iter().zip(["events", "stacks", "locks", "tasks"])
+        {
+            let bytes = fs::read(corpus.join(seed)).unwrap();
+            fs::write(folder.path().join(format!("t{file}.parquet")), &bytes[1..]).unwrap();
+        }
+        folder
+    });
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    let file =
+        ["t.parquet", "t.stacks.parquet", "t.locks.parquet", "t.tasks.parquet"][usize::from(which % 4)];
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for entry in fs::read_dir(WHOLE.path()).unwrap().map(Result::unwrap) {
+        if entry.file_name() != file {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    fs::write(folder.path().join(file), bytes).unwrap();
+    let _ = read_all(&folder.path().join("t.parquet"));
+});

@@ -40,11 +40,16 @@ pub(super) struct Build {
 impl Build {
     /// Builds klock and the test programs of all crates in the dev profile.
     pub(super) fn make() -> Result<Self> {
-        let cargo = Run::cargo(&["test", "--no-run", "--workspace", "--exclude", "record-ebpf"]);
+        let build = Self::of(Run::cargo(&["test", "--no-run", "--workspace", "--exclude", "record-ebpf"]))?;
+        ensure!(build.klock.is_file(), "cargo did not name klock's executable");
+        Ok(build)
+    }
+
+    /// Builds what this call of cargo builds.
+    pub(super) fn of(cargo: Run) -> Result<Self> {
         let messages = cargo.args(["--message-format=json-render-diagnostics"]).read_with_progress()?;
         let mut build = Self::default();
         build.add(&messages)?;
-        ensure!(build.klock.is_file(), "cargo did not name klock's executable");
         Ok(build)
     }
 
@@ -78,7 +83,7 @@ impl Build {
 }
 
 impl TestProgram {
-    fn command(&self, arguments: &[&str]) -> Run {
+    pub(super) fn command(&self, arguments: &[&str]) -> Run {
         // As cargo runs it. Tests that need cargo get the one that built them.
         let run = Run::new(&self.executable, arguments).directory(&self.package);
         run.env("CARGO_MANIFEST_DIR", &self.package)
@@ -99,7 +104,12 @@ impl TestProgram {
 
     /// Returns the names of its ignored tests.
     pub(super) fn ignored(&self) -> Result<Vec<String>> {
-        let list = self.command(&["--list", "--ignored", "--format=terse"]).read()?;
+        self.tests(&["--ignored"])
+    }
+
+    /// Returns the names of the tests that these arguments select.
+    pub(super) fn tests(&self, arguments: &[&str]) -> Result<Vec<String>> {
+        let list = self.command(&["--list", "--format=terse"]).args(arguments).read()?;
         Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
     }
 }

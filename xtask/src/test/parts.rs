@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     build::{Build, Cases, TestProgram},
     files::{self, TestFile},
+    fuzz,
     tally::Tally,
 };
 use crate::{
@@ -192,6 +193,7 @@ pub(super) fn all() -> Result<Vec<Part>> {
         Part::vm(ONE_GUEST, &["6.12", "--short", "--only", "facts,contended,refusals"], &GUEST).beside(),
         // The machine's own kernel is a part of the main lane: recordings of the whole machine do not run beside each other.
         Part::vm("vm native", &["native", "--short"], &["root", "gcc", "stress-ng"]),
+        Part::new("fuzz", Full, |_| fuzz::run()).beside().needs(&["g++"]),
         Part::new("page is current", Full, |_| chore(&["page", "--check"])).needs(&["npm"]),
     ];
     parts.extend(files.iter().flat_map(Part::of_file));

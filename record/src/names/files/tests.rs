@@ -1,6 +1,11 @@
 //! Files of several users, asked for together.
 
-use std::{fs::File, thread};
+use std::{fs::File, io::Write as _, os::fd::AsRawFd as _, path::PathBuf, thread};
+
+use blazesym::symbolize::{
+    Input, Symbolizer,
+    source::{Elf, Source},
+};
 
 use super::{limits::MAX_AFTER_STOP_AND_STRIKE, *};
 use crate::system::maps;
@@ -100,3 +105,31 @@ fn a_library_that_was_left_out_at_the_end_is_read_for_a_user_who_is_waited_for()
     files.open(FileOwner::of(pid), libc).unwrap();
     assert!(files.unwind_table(id).is_some());
 }
+
+// The parser reads whatever a target maps.
+fuzz_target!(elf, |bytes: &[u8]| {
+    let facts = elf::facts(bytes).unwrap_or_default();
+    let addresses = facts.segments.iter().map(|segment| segment.address).chain([0, 0x1000, u64::MAX]);
+    let (variables, local) = (elf::variables(bytes), tail_calls::local_functions(bytes));
+    let rows = cfi::rows(bytes);
+    for address in addresses {
+        elf::name_of(&variables, address);
+        tail_calls::name_of(&local, address);
+        cfi::indexed_rule(bytes, address);
+    }
+    for first in (0..=rows.len()).step_by(rows.len() / 8 + 1) {
+        cfi::page(&rows, first);
+    }
+    elf::is_debug_file_of(bytes, bytes);
+    for language in [Language::Rust, Language::Go] {
+        let _ = functions::slow_paths(bytes, language);
+    }
+    let _ = (functions::functions(bytes), language(bytes));
+    let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+    file.write_all(bytes).unwrap();
+    let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd())));
+    let no_debug_files = Some(std::iter::empty::<PathBuf>());
+    let symbolizer = Symbolizer::builder().enable_auto_reload(false).set_debug_dirs(no_debug_files).build();
+    let _ = symbolizer.symbolize_single(&source, Input::FileOffset(0x1000));
+    let _ = symbolizer.symbolize_single(&source, Input::VirtOffset(0x1000));
+});

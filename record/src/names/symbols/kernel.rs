@@ -97,25 +97,21 @@ impl Kernel {
 
     /// Returns the location of an address; `None` for code generated at run time, such as BPF programs.
     pub(super) fn locate(&self, address: u64) -> Option<Location<'_>> {
-        if let Some(module) = self.modules.iter().find(|m| address.wrapping_sub(m.start) < m.bytes) {
-            return Some(Location {
-                module: format!("[{}]", module.name),
-                build_id: module.build_id.as_deref(),
-                offset: address - module.start,
-            });
+        for module in &self.modules {
+            if let Some(offset) = address.checked_sub(module.start).filter(|offset| *offset < module.bytes) {
+                let build_id = module.build_id.as_deref();
+                return Some(Location { module: format!("[{}]", module.name), build_id, offset });
+            }
         }
         /// Upper bound of the size of the kernel's image.
         const MAX_IMAGE_BYTES: u64 = 1 << 29;
         /// Modules and BPF programs start here, independent of the address of the image (`MODULES_VADDR`,
         /// `arch/x86/include/asm/pgtable_64_types.h`).
         const MODULES: u64 = if cfg!(target_arch = "x86_64") { 0xffff_ffff_c000_0000 } else { u64::MAX };
-        let bytes = address.wrapping_sub(self.text);
-        let inside = self.text != 0 && bytes < MAX_IMAGE_BYTES && (self.text >= MODULES || address < MODULES);
-        inside.then(|| Location {
-            module: "[kernel]".to_owned(),
-            build_id: self.build_id.as_deref(),
-            offset: address - self.text,
-        })
+        let offset = address.checked_sub(self.text).filter(|offset| *offset < MAX_IMAGE_BYTES)?;
+        let inside = self.text != 0 && (self.text >= MODULES || address < MODULES);
+        let build_id = self.build_id.as_deref();
+        inside.then(|| Location { module: "[kernel]".to_owned(), build_id, offset })
     }
 
     /// Returns the installed image with the build id of this kernel.
@@ -247,6 +243,16 @@ mod tests {
             "ext4 4096 1 - Live 0xffffffffc0200000\nhidden 4096 0 - Live 0x0000000000000000\n",
         )
     }
+
+    // The lists of symbols and of modules, with a zero between them.
+    fuzz_target!(kallsyms, |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        let (symbols, modules) = text.split_once('\0').unwrap_or((&text, ""));
+        let kernel = parse(symbols, modules);
+        for address in [0, 0xffff_ffff_8200_0048, 0xffff_ffff_c020_0500, u64::MAX] {
+            let _ = (kernel.locate(address), kernel.variable(address), kernel.static_memory(address));
+        }
+    });
 
     #[test]
     fn a_static_lock_has_the_name_of_its_variable() {

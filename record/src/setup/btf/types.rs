@@ -8,7 +8,7 @@ use btf_rs::{Btf, BtfType, Struct, Type};
 use trace_format::LockKind;
 
 /// More levels than the kernel nests structures.
-const MAX_DEPTH: u32 = 24;
+const MAX_DEPTH: u32 = 10;
 
 /// The types of a kernel.
 pub struct TypeInfo {
@@ -257,6 +257,15 @@ fn is_lock(name: &str, kind: LockKind) -> bool {
 mod tests {
     use super::*;
     use crate::setup::btf::KERNEL_BTF;
+
+    fuzz_target!(btf, |bytes: &[u8]| {
+        let Ok(btf) = Btf::from_bytes(bytes) else { return };
+        let types = TypeInfo { btf };
+        let _ = crate::setup::btf::KernelTypes::of(&types);
+        for name in ["mutex", "task_struct", "rw_semaphore", "s"] {
+            let _ = (types.size(name), types.offset(name, "owner"), types.describes_argument(name, 0));
+        }
+    });
 
     /// Returns `None` on a machine without BTF, where there is nothing to test.
     fn types() -> Option<TypeInfo> {

@@ -302,3 +302,36 @@ fn a_file_that_cannot_be_written_is_given_up_and_what_waits_is_kept() {
     backlog.add(Batch { settled_ns: 3, ..Batch::default() });
     assert_eq!((backlog.take().unwrap().settled_ns, backlog.is_empty()), (3, true));
 }
+
+// What a recorded process writes into its memory becomes rows, or is skipped.
+fuzz_target!(preload, |bytes: &[u8]| {
+    let image = Arc::new(ProcessImage { pid: 7, new_program: true, ts_ns: 1, ..fake::image() });
+    let session = ThreadSession { image, tid: 7, is_seen: true, own_tid: 7, start_ns: 2, comm: [0; 16] };
+    let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
+    let units = words.as_chunks::<2>().0.to_vec();
+    let exit = ThreadExit { exit_ns: 3000, ..ThreadExit::default() };
+    let chunks = vec![(0, Chunk::Start(session)), (0, Chunk::Units(units)), (0, Chunk::Exit(exit))];
+    let reading = Some(Reading { ticks: LATER + 9, ns: LATER + 9, error: 0 });
+    let mut recording = Recording::new();
+    recording.add(Batch { settled_ns: u64::MAX - 1, reading, chunks, busy: Vec::new() });
+    let (locks, tasks) = (recording.composer.locks.rows().len(), recording.composer.tasks.rows().len());
+    for row in recording.rows.iter() {
+        assert!(row.lock.is_none_or(|lock| (lock.0 as usize) < locks));
+        assert!(row.task.into_iter().chain(row.peer_task).all(|task| (task.0 as usize) < tasks));
+    }
+});
+
+// Frames with right checksums. Of each, the text has its kind (4 bytes), the length of its payload (3), and the payload. What panics while a backlog
+// is read is an error of `recover`.
+fuzz_target!(backlog, |mut text: &[u8]| {
+    let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+    while let Some((head, rest)) = text.split_first_chunk::<7>() {
+        let length = head[4..].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let (payload, rest) = rest.split_at(length.min(rest.len()));
+        let crc = crc32fast::hash(payload).to_ne_bytes();
+        file.write_all(&[&head[..4], &crc, &(payload.len() as u64).to_ne_bytes(), payload].concat()).unwrap();
+        text = rest;
+    }
+    let replayed = || replay(&file, 1 << 40, &mut RunInfo::default(), &mut |_| Ok(()));
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(replayed));
+});
