@@ -48,7 +48,7 @@ pub enum LockSelector {
     Address(u64),
     /// The lock with this id.
     Id(LockId),
-    /// All locks of this name; if there are none, all whose name contains it.
+    /// All locks of this name, in which `*` and `?` stand for text as in names of tasks; if there are none, all whose name contains it.
     Name(String),
 }
 
@@ -117,11 +117,16 @@ pub(super) fn resolve_lock(names: &Names, selector: &LockSelector) -> Result<Vec
             names.locks().iter().filter(|lock| lock.address == Some(*address)).map(|lock| lock.id).collect()
         }
         LockSelector::Name(name) => {
-            let whole = by_name(&|other| other == name);
-            if whole.is_empty() && !name.is_empty() {
-                by_name(&|other| other.contains(name.as_str()))
-            } else {
-                whole
+            // The locks of an array or a structure are `table` and `table+0x40`.
+            let is_whole = |other: &str| {
+                let rest = other.strip_prefix(name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("+0x"))
+            };
+            let whole = by_name(&is_whole);
+            match (whole.is_empty(), name.contains(['*', '?'])) {
+                (false, _) => whole,
+                (true, true) => by_name(&|other| is_like(other, name)),
+                (true, false) => by_name(&|other| !name.is_empty() && other.contains(name.as_str())),
             }
         }
     };

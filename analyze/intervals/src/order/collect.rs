@@ -5,6 +5,9 @@
 //! else its stack. A lock that was taken by a try is held from then on.
 //!
 //! Rows of all locks share one clock, the running maximum of their times.
+//!
+//! A task may hold a lock while it waits idly for others to do something, for a semaphore, say. That lock is a gate of what these others
+//! do. Which tasks wait idly at a time is known when the clock moves on, so the order of rows of equal time does not matter.
 
 use std::sync::Arc;
 
@@ -31,8 +34,15 @@ pub struct Collector<'a, F> {
     held: HeldLocks,
     tasks: FxHashMap<TaskId, TaskState>,
     dependencies: Dependencies,
+    /// The tasks that held locks when they began to wait idly, for what, and since when.
+    idle: Vec<(TaskId, LockId, i64)>,
+    /// The dependencies of this nanosecond, with their tasks.
+    fresh: Vec<(DependencyId, TaskId)>,
     now_ns: i64,
 }
+
+/// Of more tasks that hold locks and wait idly, none is looked at.
+const MAX_IDLE: usize = 64;
 
 /// The state of a task besides its held locks.
 #[derive(Debug, Default)]
@@ -64,6 +74,8 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
             rules,
             tasks: FxHashMap::default(),
             dependencies: Dependencies::default(),
+            idle: Vec::new(),
+            fresh: Vec::new(),
             now_ns: i64::MIN,
         }
     }
@@ -72,7 +84,7 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
     pub fn push(&mut self, row: &Event) {
         let row = Event { ts_ns: row.ts_ns.max(self.now_ns), ..*row };
         if row.ts_ns > self.now_ns {
-            self.held.settle();
+            self.settle();
             self.now_ns = row.ts_ns;
         }
         match (row.kind, row.task, row.lock) {
@@ -82,22 +94,42 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
             (EventKind::Release, Some(task), Some(lock)) if row.mode == Some(Mode::Exclusive) => {
                 self.tasks.entry(task).or_default().released = Some((lock, row.ts_ns));
             }
-            (EventKind::Lost, ..) => self.tasks.clear(),
+            (EventKind::Lost, ..) => {
+                self.tasks.clear();
+                self.idle.clear();
+            }
             _ => {}
         }
         self.engine.push(&row, &mut self.held);
     }
 
     /// Ends the trace.
-    pub fn finish(self) -> Collected {
+    pub fn finish(mut self) -> Collected {
+        self.settle();
         let deadlocks = self.engine.open_locks().deadlocks();
         let Dependencies { all, dropped, .. } = self.dependencies;
         Collected { dependencies: all, dropped, deadlocks }
     }
 
+    /// Ends the nanosecond of the clock.
+    fn settle(&mut self) {
+        self.held.settle();
+        for (id, task) in self.fresh.drain(..) {
+            let (held, now_ns) = (&self.held, self.now_ns);
+            let others = self.idle.iter().filter(|(idle, _, since_ns)| *idle != task && *since_ns < now_ns);
+            let locks = others
+                .take(MAX_IDLE)
+                .flat_map(|(idle, ..)| held.exclusive_before(*idle, now_ns).map(|lock| (lock, *idle)));
+            self.dependencies.all[id as usize].restrict_behind(&locks.collect::<Vec<_>>());
+        }
+    }
+
     fn wait(&mut self, task: TaskId, lock: LockId, row: &Event) {
         let is_waiting = |state: &TaskState| state.waits.iter().any(|(wanted, _)| *wanted == lock);
         if !self.tasks.get(&task).is_some_and(is_waiting) {
+            if !self.rules.measures_holds(lock) && self.held.of(task).is_some_and(|held| !held.is_empty()) {
+                self.idle.push((task, lock, row.ts_ns));
+            }
             let dependency = self.want(task, lock, row);
             self.tasks.entry(task).or_default().waits.push((lock, dependency));
         }
@@ -122,6 +154,7 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
     /// Ends the wait of a task for a lock. Returns whether there was one.
     fn end_wait(&mut self, task: TaskId, lock: LockId, row: &Event) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
+        self.idle.retain(|(idle, of, _)| (*idle, *of) != (task, lock));
         let Some(at) = state.waits.iter().position(|(wanted, _)| *wanted == lock) else { return false };
         let (_, dependency) = state.waits.swap_remove(at);
         self.select(dependency, row);
@@ -136,6 +169,7 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
         }
         let wanted = (task, lock, row.mode.unwrap_or(Mode::Exclusive), row.stack);
         let dependency = self.dependencies.add(self.nodes, held, wanted);
+        self.fresh.extend(dependency.map(|id| (id, task)));
         self.select(dependency, row);
         dependency
     }

@@ -45,6 +45,8 @@ pub(super) struct Dependency {
     pub(super) wanted: Example,
     /// The locks that were held each time: exclusive, if it was each time. Two dependencies that share one cannot run side by side.
     pub(super) gates: Vec<(LockId, Mode)>,
+    /// The locks that another task held each time while it waited idly, and that task: it let this one work, and waited for the end.
+    pub(super) behind: Option<Vec<(LockId, TaskId)>>,
     pub(super) count: u64,
     /// The tasks that wanted the lock, sorted.
     pub(super) tasks: Vec<TaskId>,
@@ -112,7 +114,8 @@ impl Dependencies {
                 once.sort_unstable();
                 once.dedup_by_key(|held| held.acquisition);
                 let (gates, tasks, count, is_selected) = (gates(held), Vec::new(), 0, false);
-                self.all.push(Dependency { held: once, wanted, gates, count, tasks, is_selected });
+                let behind = None;
+                self.all.push(Dependency { held: once, wanted, gates, behind, count, tasks, is_selected });
                 self.known.insert(self.key.as_slice().into(), id);
                 id
             }
@@ -127,6 +130,21 @@ impl Dependencies {
             dependency.tasks.insert(at, task);
         }
         Some(id)
+    }
+}
+
+impl Dependency {
+    /// Keeps the locks that other tasks hold this time, too.
+    pub(super) fn restrict_behind(&mut self, now: &[(LockId, TaskId)]) {
+        match &mut self.behind {
+            Some(behind) => behind.retain(|lock| now.contains(lock)),
+            None => self.behind = Some(now.to_vec()),
+        }
+    }
+
+    /// Returns the locks that other tasks held each time.
+    pub(super) fn behind(&self) -> &[(LockId, TaskId)] {
+        self.behind.as_deref().unwrap_or_default()
     }
 }
 

@@ -63,6 +63,12 @@ impl HeldLocks {
         self.by_task.get(&task)
     }
 
+    /// Returns the locks that a task has held exclusively since before a time.
+    pub(super) fn exclusive_before(&self, task: TaskId, ns: i64) -> impl Iterator<Item = LockId> {
+        let is_old = move |held: &&Held| held.mode == Mode::Exclusive && held.start_ns < ns;
+        self.of(task).into_iter().flat_map(move |held| held.iter().filter(is_old)).map(|held| held.lock)
+    }
+
     /// Returns the holds of a lock by a task, the last one first.
     fn holds(&self, task: TaskId, lock: LockId) -> impl Iterator<Item = &Held> {
         let held = self.of(task);

@@ -18,6 +18,15 @@ struct Attempt {
     task: TaskId,
     held: Vec<Taking>,
     wanted: Taking,
+    /// The locks that other tasks hold while they wait for a barrier, and these tasks; what all equal attempts have.
+    behind: BTreeSet<(LockId, TaskId)>,
+}
+
+impl Attempt {
+    /// Equal attempts have an equal nesting.
+    fn nesting(&self) -> (BTreeSet<Taking>, Taking) {
+        (self.held.iter().copied().collect(), self.wanted)
+    }
 }
 
 /// Returns the verdict on each cycle of at most `length` locks, for a history in which locks exclude as they should.
@@ -28,7 +37,7 @@ pub(super) fn verdicts(
     site: &dyn Fn(Option<StackId>) -> i32,
     length: usize,
 ) -> BTreeMap<Signature, Verdict> {
-    let attempts = attempts(events, site);
+    let attempts = attempts(events, locks, site);
     let mut found = BTreeMap::new();
     let context = Context { attempts: &attempts, locks, tasks };
     for length in 2..=length {
@@ -38,8 +47,9 @@ pub(super) fn verdicts(
 }
 
 /// Returns all attempts, also those of one task that are equal.
-fn attempts(events: &[Event], site: &dyn Fn(Option<StackId>) -> i32) -> Vec<Attempt> {
-    let mut attempts = Vec::new();
+fn attempts(events: &[Event], locks: &[LockRow], site: &dyn Fn(Option<StackId>) -> i32) -> Vec<Attempt> {
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let is_idle = |lock: LockId| locks[lock.0 as usize].kind == LockKind::Barrier;
     for (at, event) in events.iter().enumerate() {
         let (Some(task), Some(lock)) = (event.task, event.lock) else { continue };
         let before = since_loss(&events[..at]);
@@ -47,13 +57,43 @@ fn attempts(events: &[Event], site: &dyn Fn(Option<StackId>) -> i32) -> Vec<Atte
         let is_end = waits.is_some_and(|row| row.kind == EventKind::Wait);
         let wants = event.kind == EventKind::Wait
             || event.kind == EventKind::Acquire && !is_end && !is_downgrade(before, event);
-        let held = held(before, task, site);
-        if wants && !held.is_empty() && !held.iter().any(|(of, ..)| *of == lock) {
+        let held = held(before, task, site, &is_idle);
+        if wants && !is_idle(lock) && !held.is_empty() && !held.iter().any(|(of, ..)| *of == lock) {
             let wanted = (lock, event.mode.unwrap(), site(event.stack));
-            attempts.push(Attempt { task, held, wanted });
+            attempts.push(Attempt { task, held, wanted, behind: behind(events, event, site, &is_idle) });
+        }
+    }
+    let all = attempts.clone();
+    for attempt in &mut attempts {
+        let nesting = attempt.nesting();
+        for other in all.iter().filter(|other| other.nesting() == nesting) {
+            attempt.behind.retain(|lock| other.behind.contains(lock));
         }
     }
     attempts
+}
+
+/// Returns the locks that tasks hold which wait for a barrier from before this event until after it.
+fn behind(
+    events: &[Event],
+    event: &Event,
+    site: &dyn Fn(Option<StackId>) -> i32,
+    is_idle: &dyn Fn(LockId) -> bool,
+) -> BTreeSet<(LockId, TaskId)> {
+    let until = events.partition_point(|row| row.ts_ns <= event.ts_ns);
+    let rows = since_loss(&events[..until]);
+    let earlier = &rows[..rows.partition_point(|row| row.ts_ns < event.ts_ns)];
+    let mut behind = BTreeSet::new();
+    for task in rows.iter().filter_map(|row| row.task).filter(|task| Some(*task) != event.task) {
+        let last = |rows: &[Event]| rows.iter().rfind(|row| row.task == Some(task)).copied();
+        let waits = |row: Event| row.kind == EventKind::Wait && row.lock.is_some_and(is_idle);
+        if last(earlier) == last(rows) && last(rows).is_some_and(waits) {
+            let held = held(earlier, task, site, is_idle);
+            let exclusive = held.iter().filter(|(_, mode, _)| *mode == Mode::Exclusive);
+            behind.extend(exclusive.map(|(lock, ..)| (*lock, task)));
+        }
+    }
+    behind
 }
 
 /// Returns whether a task turns its exclusive hold into a shared one.
@@ -73,11 +113,16 @@ fn since_loss(events: &[Event]) -> &[Event] {
 }
 
 /// Returns the locks that a task holds after these events.
-fn held(events: &[Event], task: TaskId, site: &dyn Fn(Option<StackId>) -> i32) -> Vec<Taking> {
+fn held(
+    events: &[Event],
+    task: TaskId,
+    site: &dyn Fn(Option<StackId>) -> i32,
+    is_idle: &dyn Fn(LockId) -> bool,
+) -> Vec<Taking> {
     let mut held: Vec<Taking> = Vec::new();
     let mut depth: BTreeMap<LockId, i32> = BTreeMap::new();
     for event in events.iter().filter(|event| event.task == Some(task)) {
-        let Some(lock) = event.lock else { continue };
+        let Some(lock) = event.lock.filter(|lock| !is_idle(*lock)) else { continue };
         match event.kind {
             EventKind::Acquire => {
                 let depth = depth.entry(lock).or_default();
@@ -173,6 +218,8 @@ impl Context<'_> {
             a.held
                 .iter()
                 .any(|one| b.held.iter().any(|other| one.0 == other.0 && self.excludes(*one, *other)))
+                || self.waits_behind(a, b)
+                || self.waits_behind(b, a)
         };
         let alive = |task: TaskId| {
             let row = &self.tasks[task.0 as usize];
@@ -191,6 +238,16 @@ impl Context<'_> {
         } else {
             inversion
         }
+    }
+
+    /// Whether a task that waits for the first attempt holds a lock that the second one needs, or a task that waits for that.
+    fn waits_behind(&self, one: &Attempt, other: &Attempt) -> bool {
+        one.behind.iter().any(|(lock, task)| {
+            let exclusive = (*lock, Mode::Exclusive, 0);
+            let is_held = other.held.iter().any(|held| held.0 == *lock && self.excludes(exclusive, *held));
+            let is_held_behind = other.behind.iter().any(|(also, of)| also == lock && of != task);
+            is_held || is_held_behind && self.excludes(exclusive, exclusive)
+        })
     }
 
     fn excludes(&self, one: Taking, other: Taking) -> bool {

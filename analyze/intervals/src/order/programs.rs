@@ -4,9 +4,16 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
 
 pub(super) const TASKS: i32 = 4;
-/// Two readers-writer locks, one of which stops readers for a waiting writer; a mutex; a counting semaphore; a second mutex.
-pub(super) const KINDS: [LockKind; 5] =
-    [LockKind::RwSem, LockKind::Mutex, LockKind::RwLock, LockKind::Semaphore, LockKind::Mutex];
+/// Two readers-writer locks, one of which stops readers for a waiting writer; a mutex; a counting semaphore; a second mutex; a barrier, for which
+/// tasks wait idly.
+pub(super) const KINDS: [LockKind; 6] = [
+    LockKind::RwSem,
+    LockKind::Mutex,
+    LockKind::RwLock,
+    LockKind::Semaphore,
+    LockKind::Mutex,
+    LockKind::Barrier,
+];
 
 /// The next move of a task.
 #[derive(Clone, Debug)]
@@ -92,7 +99,9 @@ impl<'a> Program<'a> {
             let waited = Some(self.now_ns - since_ns);
             if self.is_free(task, lock, mode) && self.now_ns > since_ns {
                 self.waits[task] = None;
-                self.held[task].push((lock, mode, 1));
+                if self.kinds[lock] != LockKind::Barrier {
+                    self.held[task].push((lock, mode, 1));
+                }
                 self.push(task, EventKind::Acquire, lock, mode, (stack, waited));
             } else if lets_go {
                 self.waits[task] = None;
@@ -123,7 +132,7 @@ impl<'a> Program<'a> {
                 *depth += 1;
                 self.push(task, EventKind::Acquire, lock, mode, (stack, Some(0)));
             }
-        } else if self.is_free(task, lock, mode) {
+        } else if self.kinds[lock] != LockKind::Barrier && self.is_free(task, lock, mode) {
             self.held[task].push((lock, mode, 1));
             self.push(task, EventKind::Acquire, lock, mode, (stack, Some(0)));
         } else {

@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn one_lock_around_everything_leaves_no_inversion(moves in moves(50)) {
-        let mut program = Program::new(&[LockKind::Mutex; 5]);
+        let mut program = Program::new(&[LockKind::Mutex; KINDS.len()]);
         for step in &moves {
             // Lock 0 is the outer one: it is taken first and released last.
             let held = &program.held[step.task as usize];
@@ -137,7 +137,7 @@ proptest! {
                 program.make(&Move { lock, ..step.clone() });
             }
         }
-        let found = found(&program.events, &locks(&[LockKind::Mutex; 5]), &tasks(&FOREVER));
+        let found = found(&program.events, &locks(&[LockKind::Mutex; KINDS.len()]), &tasks(&FOREVER));
         prop_assert_eq!(found.counts.inversions, 0);
     }
 
@@ -191,7 +191,7 @@ proptest! {
 
     #[test]
     fn a_deadlock_between_exclusive_locks_is_an_inversion(moves in moves(60)) {
-        let kinds = [LockKind::Mutex; 5];
+        let kinds = [LockKind::Mutex; KINDS.len()];
         let stuck = moves.iter().map(|step| Move { lets_go: step.lets_go && step.which.index(3) == 0, ..step.clone() });
         let events = program(&stuck.collect::<Vec<_>>(), &kinds);
         let locks = locks(&kinds);

@@ -207,6 +207,24 @@ fn counting_semaphores_and_idle_locks_make_no_inversion() {
 }
 
 #[test]
+fn a_lock_that_tasks_hold_while_they_wait_for_the_workers_is_a_gate() {
+    let behind = |a: &str, b: &str| {
+        let boss = |at: i64, boss: &str, work: &str| {
+            format!(
+                "{at} {boss} acquire g p.c:0\n{} {boss} wait s{boss} p.c:9\n{work}{} {boss} acquire s{boss} p.c:9 wait=49\n{} {boss} release g\n",
+                at + 1,
+                at + 50,
+                at + 51
+            )
+        };
+        let locks = "lock x mutex\nlock y mutex\nlock sT barrier\nlock sU barrier\n";
+        counts(&format!("{locks}{}{}", boss(90, a, V9_A), boss(190, b, V9_B)))
+    };
+    assert_eq!(behind("T", "U"), [0, 0, 1, 0, 0]);
+    assert_eq!(behind("T", "T"), [1, 0, 0, 0, 0], "one task may wait for both");
+}
+
+#[test]
 fn other_held_locks_do_not_make_another_cycle_unless_they_all_are_gates() {
     // A holds g the first time only.
     let first = format!("90 A acquire g p.c:0\n{V9_A}140 A release g\n");

@@ -1,7 +1,7 @@
 //! The conditions under which a cycle of lock orders can deadlock.
 //!
-//! The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a
-//! gate), and at each lock the mode held and the mode wanted must exclude each other. These are the conditions of Bensalem and Havelund
+//! The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a gate), by its task or by a task that waits idly
+//! meanwhile, and at each lock the mode held and the mode wanted must exclude each other. These are the conditions of Bensalem and Havelund
 //! (Dynamic Deadlock Analysis of Multi-threaded Programs, 2005). A cycle can deadlock if one choice of its dependencies satisfies all.
 
 use serde::Serialize;
@@ -28,7 +28,7 @@ choices! {
         NeedsWriter = "needs_writer",
         /// It cannot: the modes at one of its locks do not exclude each other.
         Shared = "shared",
-        /// It cannot: two of its tasks hold one further lock.
+        /// It cannot: two of its tasks hold one further lock, or tasks that wait for them do.
         Gated = "gated",
         /// It cannot: one task would have to act twice.
         OneThread = "one_thread",
@@ -142,13 +142,23 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns whether two dependencies hold one lock in modes that exclude each other.
+    /// Returns whether two dependencies hold one lock in modes that exclude each other, or others hold it for them.
     fn have_gate(&self, one: &Dependency, other: &Dependency) -> bool {
-        let is_gate = |(lock, mode): &(LockId, Mode)| {
-            let also = other.gates.iter().find(|(also, _)| also == lock);
-            also.is_some_and(|(_, also)| self.properties.excludes(*lock, *mode, *also))
+        let holds = |of: &Dependency, lock: LockId, mode: Mode| {
+            let gate = of.gates.iter().find(|(gate, _)| *gate == lock);
+            gate.is_some_and(|(_, also)| self.properties.excludes(lock, mode, *also))
         };
-        one.gates.iter().any(is_gate)
+        let exclusive = |lock| self.properties.excludes(lock, Mode::Exclusive, Mode::Exclusive);
+        let is_behind = |of: &Dependency, other: &Dependency| {
+            of.behind().iter().any(|(lock, task)| {
+                let by_another = |(also, of): &(LockId, TaskId)| also == lock && of != task;
+                holds(other, *lock, Mode::Exclusive)
+                    || exclusive(*lock) && other.behind().iter().any(by_another)
+            })
+        };
+        one.gates.iter().any(|(lock, mode)| holds(other, *lock, *mode))
+            || is_behind(one, other)
+            || is_behind(other, one)
     }
 }
 

@@ -137,7 +137,9 @@ fn sentence(row: &OrderRow) -> String {
             "can deadlock if {all} happen at once and writers wait for the locks that are shared; {has}"
         ),
         Verdict::Shared => "no inversion: the modes at one of the locks do not exclude each other".to_owned(),
-        Verdict::Gated => "no inversion: two of the threads hold one further lock meanwhile".to_owned(),
+        Verdict::Gated => {
+            "no inversion: one further lock is held meanwhile by or for two of the threads".to_owned()
+        }
         Verdict::OneThread => "no inversion: one thread would have to act twice".to_owned(),
         Verdict::NeverTogether => "no inversion: the threads were never alive at the same time".to_owned(),
     }
