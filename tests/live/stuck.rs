@@ -5,15 +5,21 @@
 
 use std::path::Path;
 
-use crate::support::{cannot_record, fixture, klock, place::Place, run, skip};
+use crate::support::{
+    cannot_record, fixture, klock,
+    place::{Place, trace_of, users},
+    run, skip,
+};
 
 /// Modes, the words of the deadlock, and those of the advice.
-const MODES: [(&str, &[&str], &str); 6] = [
+const MODES: [(&str, &[&str], &str); 8] = [
     ("joined", &["has #", "outer", "is #", "(thread)"], "before joining"),
     ("signal", &["would signal #", "item", "outer"], "before waiting for the condition variable"),
     ("reader", &["is queued for #", "table", "inner_reader"], "do not read-lock it inside"),
     ("ended", &["which ended with #", "outer"], "on every way out of a thread"),
+    ("cancelled", &["which ended with #", "outer"], "on every way out of a thread"),
     ("itself", &["has #", "outer"], "signal handler"),
+    ("handler", &["has #", "outer"], "signal handler"),
     ("forked", &["has a copy of #", "outer", "held at the fork"], "pthread_atfork"),
 ];
 
@@ -43,6 +49,22 @@ fn who_waits_for_whom_is_said_when_an_ordinary_user_records() {
         assert_stuck(&place.path("t.parquet"), words, advice);
         place.run_fixture(&["--quiet"], "known_stuck", &[mode, "fixed"]);
         assert_not_stuck(&place.path("t.parquet"));
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn a_signal_that_came_before_the_wait_leaves_no_thread_that_could_signal() {
+    let place = Place::new();
+    let program = place.program("known_stuck");
+    for &is_root in users() {
+        let trace = place.path(trace_of(is_root));
+        let ended = run(&mut place.as_user(is_root, true, &program, &["lost"]));
+        assert_eq!(ended.status.code(), Some(128 + libc::SIGKILL), "{}", ended.stderr);
+        assert_stuck(&trace, &["no thread left that could wake it", "item"], "comes too early is lost");
+        let ended = run(&mut place.as_user(is_root, true, &program, &["lost", "fixed"]));
+        assert!(ended.status.success(), "{}", ended.stderr);
+        assert_not_stuck(&trace);
     }
 }
 

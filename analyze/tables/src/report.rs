@@ -273,6 +273,9 @@ impl Table for Report {
             "total",
             "count",
             "wait_max",
+            "abandoned",
+            "open_waits",
+            "wait_caused",
         ]
     }
 

@@ -80,6 +80,9 @@ pub struct Why {
     /// Whether off-CPU time was recorded.
     #[serde(skip)]
     has_off_cpu: bool,
+    /// Why tasks are stuck at the end, if some are.
+    #[serde(skip)]
+    stuck: Option<DeadlockKind>,
     /// Where the time of all tasks went, if everything is selected and no lock slows anybody down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
@@ -113,6 +116,7 @@ pub struct Gathered<'a> {
     inputs: &'a [Input<'a>],
     options: &'a WhyOptions,
     used: Vec<UsedLock>,
+    stuck: Option<DeadlockKind>,
     trusts: Vec<Trust>,
     /// By input.
     parts: Vec<PartsByLock<'a>>,
@@ -120,7 +124,7 @@ pub struct Gathered<'a> {
 
 /// Gathers the use of all locks, from which those that are judged are chosen.
 pub fn gather<'a>(inputs: &'a [Input<'a>], options: &'a WhyOptions) -> Gathered<'a> {
-    Gathered { inputs, options, used: Vec::new(), trusts: Vec::new(), parts: Vec::new() }
+    Gathered { inputs, options, used: Vec::new(), stuck: None, trusts: Vec::new(), parts: Vec::new() }
 }
 
 impl<'a> Gather for Gathered<'a> {
@@ -139,6 +143,7 @@ impl<'a> Gather for Gathered<'a> {
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
         let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
+        self.stuck = self.stuck.or(deadlocked.values().copied().next());
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
             let deadlock = deadlocked.get(&lock).copied();
             UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns, stalled_ns: 0 }
@@ -163,7 +168,7 @@ impl<'a> Gathered<'a> {
     /// Chooses the locks that are judged, judges them by the causes of their waits, and may predict what the changes would gain that the verdicts
     /// ask for.
     pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
-        let Self { inputs, options, mut used, trusts, mut parts } = self;
+        let Self { inputs, options, mut used, stuck, trusts, mut parts } = self;
         if options.limit.is_some() && options.filter == Filter::default() {
             let is_kernel = |used: &UsedLock| inputs[used.input].names.is_kernel(used.lock);
             let others = used.iter().filter(|used| !is_kernel(used)).map(UsedLock::lost_ns);
@@ -230,6 +235,7 @@ impl<'a> Gathered<'a> {
             locks_total,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,
+            stuck,
             trust: Trust::merged(trusts),
         })
     }
@@ -309,6 +315,12 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> Vec<String>
 }
 
 impl Why {
+    /// Returns why tasks are stuck, and what to do.
+    fn stuck_lines(&self) -> Vec<String> {
+        let (evidence, advice) = verdicts::deadlock(self.stuck);
+        vec![format!("tasks are stuck at the end: {evidence}"), advice.to_owned()]
+    }
+
     fn all_are_quiet(&self) -> bool {
         self.locks.iter().all(|lock| lock.quiet().is_some())
     }
@@ -319,6 +331,7 @@ impl Why {
             _ if self.locks.is_empty() => {
                 self.nothing().iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
             }
+            _ if self.all_are_quiet() && self.stuck.is_some() => self.stuck_lines(),
             Some(ledger) if self.all_are_quiet() || !ledger.unrecorded().is_empty() => {
                 not_the_cause(ledger, self.has_off_cpu, &self.trace)
             }
@@ -402,6 +415,9 @@ impl Table for Why {
     fn nothing(&self) -> Option<String> {
         let lines = |ledger: &Ledger| not_the_cause(ledger, self.has_off_cpu, &self.trace).join("\n");
         let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
+            _ if self.stuck.is_some() => {
+                format!("nobody waited for a lock, but {}", self.stuck_lines().join("\n"))
+            }
             (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
                 format!("no locks were recorded; {}", lines(ledger))
             }

@@ -52,6 +52,8 @@ pub struct OpenLocks {
     pub joins: Vec<(OpenWait, Option<TaskId>)>,
     /// Waits for a condition variable without a time-out, and the tasks that signalled it before.
     pub conditions: Vec<(OpenWait, BTreeSet<TaskId>)>,
+    /// Waits for a semaphore or a barrier without a time-out.
+    pub idle: Vec<OpenWait>,
     /// Threads that ended before their process.
     pub ended: BTreeSet<TaskId>,
     /// The creations of threads: the creator, the time and the thread.
@@ -77,6 +79,8 @@ pub enum Has {
     Thread(LockId),
     /// It would signal the condition variable.
     Signal(LockId),
+    /// Every thread of the waiter's process waits. The member is the waiter itself.
+    Nobody,
 }
 
 /// A member of a deadlock: what it has is what the member before it waits for.
@@ -87,11 +91,11 @@ pub struct Member {
 }
 
 impl Has {
-    /// Returns the lock that the member before waits for; `None` if it is one of another process.
+    /// Returns the lock that the member before waits for; `None` if it is one of another process, or nobody has it.
     pub const fn lock(&self) -> Option<LockId> {
         match self {
             Self::Hold(hold) | Self::Ended(hold) => Some(hold.lock),
-            Self::AtFork(_) => None,
+            Self::AtFork(_) | Self::Nobody => None,
             Self::Queued(wait) => Some(wait.lock),
             Self::Thread(lock) | Self::Signal(lock) => Some(*lock),
         }
@@ -124,6 +128,8 @@ pub enum DeadlockKind {
     Ended,
     /// The owner of the lock was not copied by a fork.
     Fork,
+    /// No thread is left that could end the wait.
+    Nobody,
 }
 
 impl Deadlock {
@@ -134,6 +140,8 @@ impl Deadlock {
             DeadlockKind::Ended
         } else if has(|has| matches!(has, Has::AtFork(_))) {
             DeadlockKind::Fork
+        } else if has(|has| matches!(has, Has::Nobody)) {
+            DeadlockKind::Nobody
         } else if has(|has| matches!(has, Has::Signal(_))) {
             DeadlockKind::Signal
         } else if has(|has| matches!(has, Has::Thread(_))) {
@@ -158,6 +166,7 @@ impl OpenLocks {
         self.waits.extend(other.waits);
         self.joins.extend(other.joins);
         self.conditions.extend(other.conditions);
+        self.idle.extend(other.idle);
         self.ended.extend(other.ended);
         self.created.extend(other.created);
         self.children = other.children;
@@ -351,6 +360,7 @@ mod tests {
                 Has::Queued(wait) => format!("queues for {}", lock(wait.lock)),
                 Has::Thread(thread) => format!("is {}", lock(*thread)),
                 Has::Signal(condition) => format!("signals {}", lock(*condition)),
+                Has::Nobody => "is alone".to_owned(),
             };
             format!("{} {has}, wants {}", task(wants.task), lock(wants.lock))
         };

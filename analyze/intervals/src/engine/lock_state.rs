@@ -335,6 +335,7 @@ impl LockState {
                 Some(EndsBy::Signal) => {
                     open.conditions.push((wait, history.signallers.get(&lock).cloned().unwrap_or_default()));
                 }
+                None if !self.rule.measures_holds => open.idle.push(wait),
                 None => {}
             }
         }

@@ -128,12 +128,21 @@ impl<'a> Input<'a> {
         // The cycle may need locks that are not selected, such as condition variables.
         let is_long = trust.longest_open_wait_ns.is_some_and(|ns| ns >= LONG_WAIT_NS);
         if trust.deadlocks.is_empty()
-            && (is_long || trust.waits_open_at_end > 0 && self.selection.is_of_some_locks())
+            && (is_long
+                || self.may_hang(outcome)
+                || trust.waits_open_at_end > 0 && self.selection.is_of_some_locks())
         {
             trust.deadlocks = self.describe(&self.all_deadlocks()?);
         }
         trust::check(self.trace, &trust, allow_loss)?;
         Ok(trust)
+    }
+
+    /// Returns whether the first thread of a process that started in the recording waits at its end: no thread of it may be left that could act.
+    fn may_hang(&self, outcome: &ReadOutcome) -> bool {
+        let start_ns = self.trace.info().clocks_start.monotonic_ns;
+        let mut first = self.names.tasks().iter().filter(|row| row.tid == row.pid);
+        first.any(|row| row.start_ns >= Some(start_ns) && outcome.stats.left_out.waits_at_end(row.id))
     }
 
     /// Returns the deadlocks of all locks at the end of the window, a sentence each. Reads the trace again.

@@ -32,6 +32,7 @@ use output::error::AnalyzeError;
 
 mod decode;
 mod forks;
+mod hangs;
 mod left_out;
 mod stats;
 #[cfg(test)]
@@ -333,6 +334,10 @@ impl<'a> Input<'a> {
         }
         let mut deadlocks = open_locks.deadlocks();
         deadlocks.extend(forks::deadlocks(&open_locks, &self.names, &self.events)?);
+        if !stats.cut_short {
+            let span = (self.trace.info().clocks_start.monotonic_ns, end_ns);
+            deadlocks.extend(hangs::deadlocks(&open_locks, &deadlocks, &self.names, span));
+        }
         Ok((sinks, ReadOutcome { stats, counts, end_ns, deadlocks }))
     }
 

@@ -158,6 +158,7 @@ pub(super) struct FactNames {
     pub(super) source: &'static str,
     /// Whether its holds cannot be recorded: a condition variable, a semaphore or a futex with which a program builds a lock.
     pub(super) has_no_holds: bool,
+    pub(super) is_semaphore: bool,
     /// By site, as in the facts.
     pub(super) sites: Vec<String>,
     /// The system call and the functions in which its holders slept.
@@ -264,10 +265,7 @@ impl Facts {
                 let at = input.names.point_of_number(point).label();
                 Stall { at, task: input.names.task_label(hold.task), ..stall }
             }),
-            names: FactNames {
-                waiter: most(&of_lock.waiters).map(|task| input.names.task_label(task)),
-                ..FactNames::of(*lock, input, parts, &sites, hog)
-            },
+            names: FactNames::of(*lock, input, parts, &sites, (most(&of_lock.waiters), hog)),
         }
     }
 
@@ -357,7 +355,7 @@ impl FactNames {
         input: &Input<'_>,
         parts: &LockParts,
         sites: &[(u32, SiteParts)],
-        hog: Option<TaskId>,
+        (waiter, hog): (Option<TaskId>, Option<TaskId>),
     ) -> Self {
         let names = &input.names;
         let site = |number: u32| names.point_of_number(number).label();
@@ -386,11 +384,12 @@ impl FactNames {
             lock: lock_word(names, id),
             source: row.map_or("pthread", |lock| source(lock.kind)),
             has_no_holds: row.is_some_and(|lock| has_no_holds(lock.kind, input)),
+            is_semaphore: row.is_some_and(|lock| lock.kind == LockKind::UserSemaphore),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
             slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
             were_stopped,
             slept_at: slept_at.map(|(number, _)| site(*number)),
-            waiter: None,
+            waiter: waiter.map(|task| names.task_label(task)),
             holder: most(&parts.by_task).map(|task| names.task_label(task)),
             preempted_by: preempted_by(parts, names),
             nested: most(&parts.nested_in).map(|(lock, number)| {

@@ -204,7 +204,8 @@ impl JudgedLock {
         if counts && first != Some(Verdict::Deadlock) {
             notes.push(format!("of the waiting: {}", self.divided()));
         }
-        notes.extend((first != Some(Verdict::Quiet)).then(|| format!("see: `{}`", self.see)));
+        let has_more = first != Some(Verdict::Quiet) && (waited_ns > 0 || self.polled_ns > 0);
+        notes.extend(has_more.then(|| format!("see: `{}`", self.see)));
         Explanation { cost, findings: self.said().map(finding).collect(), notes }
     }
 

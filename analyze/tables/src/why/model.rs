@@ -89,7 +89,13 @@ fn expected(lock: LockId, events: &[Event], end_ns: i64, is_covered: bool) -> Ex
         (Verdict::HolderPreempted, seen(parts.off_cpu_ns)),
         (Verdict::ReadersBlockWriter, share(by_readers_ns)),
         (Verdict::WriterBlocksReaders, share(by_writers_ns)),
-        (Verdict::LongSite, share(running.values().copied().max().unwrap_or(0))),
+        (
+            Verdict::LongSite,
+            Some(ppm(
+                running.values().copied().max().unwrap_or(0),
+                parts.waited_ns - parts.handoff_ns - parts.off_cpu_ns,
+            )),
+        ),
         // Without holds, a lock is never known to be free.
         (Verdict::Handoff, share(parts.handoff_ns).filter(|_| are_held)),
         (Verdict::Hog, Some(ppm(held.values().copied().max().unwrap_or(0), held.values().sum()))),

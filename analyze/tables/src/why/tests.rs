@@ -102,7 +102,8 @@ fn only_holds_that_can_be_recorded_are_asked_for() {
         why(&[test.trace], &WhyOptions::default()).unwrap().locks.remove(0).findings.remove(0).advice
     };
     assert!(
-        of("source futex kinds=futex holds=no").contains("`klock record COMMAND` has those of pthread locks")
+        of("source futex kinds=futex holds=no")
+            .contains("`klock record COMMAND`, or `-p PID --locks pthread`, has those of pthread locks")
     );
     let command = "source futex kinds=futex holds=no\nsource pthread kinds=pthread_mutex holds=yes";
     assert!(of(command).starts_with("klock cannot see who holds it, if it is a lock"), "{}", of(command));
@@ -115,7 +116,10 @@ fn a_site_is_long_beside_four_times_shorter_ones_or_ten_times_shorter_hand_offs(
     assert!(holds(&two(40), Verdict::LongSite) && !holds(&two(39), Verdict::LongSite));
     let share =
         |ns| Facts { free_ns: 1_000 - ns, contended: 1, ..site(facts(), State::Running, ns, (10, 90_000)) };
-    assert!(holds(&share(500), Verdict::LongSite) && !holds(&share(499), Verdict::LongSite));
+    assert!(holds(&share(300), Verdict::LongSite) && !holds(&share(299), Verdict::LongSite));
+    let beside_sleep =
+        |ns| site(site(facts(), State::Running, ns, (10, 90_000)), State::Asleep, 1_000 - ns, (10, 10));
+    assert!(holds(&beside_sleep(500), Verdict::LongSite) && !holds(&beside_sleep(499), Verdict::LongSite));
     // 400 ns of hand-offs before 4 acquisitions: 100 ns each.
     let alone =
         |each_ns| Facts { free_ns: 400, contended: 4, ..site(facts(), State::Running, 600, (10, each_ns)) };

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{
-    facts::{Facts, WaitParts},
+    facts::{FactNames, Facts, WaitParts},
     predictions::Prediction,
 };
 use crate::whatif::{Change, ChangeKind};
@@ -176,7 +176,9 @@ impl<'a> Rules<'a> {
         let is_long = facts.worst_site().is_some_and(|site| facts.is_long(site));
         let has_most = rules.hog() >= 75 * PERCENT && facts.overtaken_max >= MANY;
         Self {
-            is_long_site: is_long && rules.part(rules.worst_ns()) >= 50 * PERCENT,
+            is_long_site: is_long
+                && rules.part(rules.worst_ns()) >= 30 * PERCENT
+                && rules.with_cpu(rules.worst_ns()) >= 50 * PERCENT,
             has_hog: has_most && rules.part(facts.hog_caused_ns) >= 50 * PERCENT,
             is_convoy: !facts.is_unmeasured && rules.part(facts.convoy_wait_ns) >= 50 * PERCENT,
             ..rules
@@ -186,6 +188,12 @@ impl<'a> Rules<'a> {
     /// Returns the share of the waiting.
     fn part(&self, ns: i64) -> i64 {
         units::ppm(ns, self.parts.waited_ns).unwrap_or(0)
+    }
+
+    /// Returns the share of the waiting in which no task lacked a CPU: neither the holder, nor the waiter that came next.
+    fn with_cpu(&self, ns: i64) -> i64 {
+        let WaitParts { waited_ns, handoff_ns, off_cpu_ns, .. } = self.parts;
+        units::ppm(ns, waited_ns - handoff_ns - off_cpu_ns).unwrap_or(0)
     }
 
     /// Returns the waiting for holders of the worst site that ran.
@@ -306,16 +314,19 @@ impl<'a> Rules<'a> {
                         _ if is_held => format!("for {} of the waiting, it is not known whether its holder ran or slept", share(parts.not_known_ns)),
                         _ => format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
                     },
-                    advice: if names.has_no_holds || matches!(names.source, "rust" | "go") {
+                    advice: if is_passed_on && names.passed_on.as_ref().is_some_and(|(task, ..)| is_klock(task)) {
+                        "this is klock, which reads where the program's files are mapped: alone, the program does not wait for that".into()
+                    } else if names.has_no_holds || matches!(names.source, "rust" | "go") {
                         let (trace, lock) = (&names.trace, &names.lock);
-                        let of = match names.source {
-                            "rust" => "locks of Rust",
-                            "go" => "locks of Go",
-                            _ => "it, if it is a lock",
+                        let who = match names.source {
+                            "rust" => "klock cannot see who holds locks of Rust",
+                            "go" => "klock cannot see who holds locks of Go",
+                            _ if names.is_semaphore => "the semaphore was 0: let it count higher, or post it sooner",
+                            _ => "klock cannot see who holds it, if it is a lock",
                         };
-                        format!("klock cannot see who holds {of}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
+                        format!("{who}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
                     } else if facts.nobody_ns > 0 {
-                        "record the holds, too: `klock record COMMAND` has those of pthread locks, `--locks kernel` those of kernel locks".into()
+                        "record the holds, too: `klock record COMMAND`, or `-p PID --locks pthread`, has those of pthread locks, `--locks kernel` those of kernel locks".into()
                     } else {
                         format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
                     },
@@ -406,12 +417,12 @@ impl<'a> Rules<'a> {
                 advice: match instead {
                     // A CPU that idles although a task could run is not for that task.
                     Some((None, _)) => "its group may have used up its quota (throttled): raise `cpu.max` of the cgroup, or use fewer threads".into(),
-                    Some((Some(by), _)) => format!(
+                    Some((Some(by), _)) if is_rival(by, names) => format!(
                         "if {by} has a lower priority than {}, let the holder inherit that (PTHREAD_PRIO_INHERIT); \
                          otherwise use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter",
                         names.waiter.as_deref().unwrap_or("the waiters")
                     ),
-                    None => "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
+                    _ => "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
                 },
                 change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
                 ..seen(parts.off_cpu_ns, 20 * PERCENT)
@@ -442,9 +453,10 @@ impl<'a> Rules<'a> {
                 let site = at.and_then(|at| names.sites.get(at)).map_or("?", String::as_str);
                 let does = if facts.is_covered { "it ran during" } else { "it had the lock during" };
                 let place = site.split(' ').next().filter(|place| at.is_some() && !place.contains('='));
-                let rule = part(self.worst_ns(), 50 * PERCENT);
+                let rule = part(self.worst_ns(), 0);
                 Rule {
                     heading: "one place holds it too long",
+                    value: Some((self.with_cpu(self.worst_ns()), 50 * PERCENT)),
                     // Readers whose holds overlap keep a writer waiting for much longer than each of them.
                     holds: is_long_site && self.part(facts.exclusive_by_shared_ns) < 50 * PERCENT,
                     evidence: format!("{site} holds it {length}{others}; {does} {} of the waiting", share(self.worst_ns())),
@@ -574,12 +586,23 @@ const fn stalled(state: State) -> (&'static str, &'static str) {
     }
 }
 
+/// Returns whether a task is one of klock.
+fn is_klock(task: &str) -> bool {
+    task.starts_with("klock")
+}
+
+/// Returns whether a task that ran instead of a holder may have another priority: it is neither klock nor of the same name as who waited.
+fn is_rival(task: &str, names: &FactNames) -> bool {
+    let comm = |label: &str| label.split(" (").next().unwrap_or_default().to_owned();
+    !is_klock(task) && names.waiter.as_deref().is_none_or(|waiter| comm(waiter) != comm(task))
+}
+
 fn mean(ns: i64, n: i64) -> String {
     ns.checked_div(n).map_or_else(|| "-".to_owned(), units::duration)
 }
 
 /// Returns the evidence and the advice of a deadlock.
-const fn deadlock(kind: Option<DeadlockKind>) -> (&'static str, &'static str) {
+pub(super) const fn deadlock(kind: Option<DeadlockKind>) -> (&'static str, &'static str) {
     match kind {
         None | Some(DeadlockKind::Order) => (
             "each of them waits for a lock that another one holds",
@@ -604,6 +627,10 @@ const fn deadlock(kind: Option<DeadlockKind>) -> (&'static str, &'static str) {
         Some(DeadlockKind::Fork) => (
             "another thread of the parent held it when the process was forked, so no thread of the child can release it",
             "take it around the fork (pthread_atfork), or only call exec in the child",
+        ),
+        Some(DeadlockKind::Nobody) => (
+            "every thread of the process waits, so none of them can end the wait",
+            "check under the mutex what the thread waits for before each wait, and set it there before signalling: a signal that comes too early is lost",
         ),
         Some(DeadlockKind::Ended) => (
             "the task that holds it has ended, so the wait has no end",

@@ -25,6 +25,8 @@ pub struct LeftOut {
     lost_ns: Option<i64>,
     /// The time of the first row.
     from_ns: Option<i64>,
+    /// The tasks that wait at the end of the trace.
+    waiting: FxHashSet<TaskId>,
 }
 
 /// A row that begins or ends such a wait, or all of them.
@@ -143,8 +145,14 @@ impl LeftOut {
     pub(super) fn finish(&mut self, end_ns: i64) {
         let mut whole = Self { lost_ns: Some(i64::MIN), ..Self::default() };
         whole.merge(std::mem::take(self));
+        self.waiting = whole.open.keys().map(|(_, task)| *task).collect();
         whole.end(end_ns);
         self.sums = whole.sums;
+    }
+
+    /// Returns whether a task waits at the end of the trace, once no more rows follow.
+    pub fn waits_at_end(&self, task: TaskId) -> bool {
+        self.waiting.contains(&task)
     }
 
     /// Returns the number and the time of the waits for each lock and purpose, once no more follow.

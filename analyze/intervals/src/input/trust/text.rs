@@ -182,6 +182,7 @@ pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names
             Has::Queued(wait) => format!("is queued for {}", names.lock_label(wait.lock)),
             Has::Thread(thread) => format!("is {}", names.lock_label(*thread)),
             Has::Signal(condition) => format!("would signal {}", names.lock_label(*condition)),
+            Has::Nobody => "has no thread left that could wake it".to_owned(),
         };
         format!(
             "{} {has}, waits for {} ({}) for {}{}",
