@@ -14,7 +14,7 @@ use super::{
 };
 use crate::buckets::bucket_end;
 
-/// The least number of waits or holds for which a quantile has an interval.
+/// The least number of waits or holds for which a quantile has an interval, and for which none at all is no chance.
 const FEW: u64 = 20;
 
 /// The change of one metric.
@@ -106,6 +106,9 @@ impl Change {
             let is_whole = metric.is_of_holds() || values.len() == lengths.all.len();
             Some(values).filter(|_| is_whole && !is_of_few(metric, key))
         };
+        // What was waited for or held many times in each recording of a side is not gone from all of the other one by chance.
+        let is_busy = |cell: &Cell| cell.sums.cnt_lock.min(cell.sums.count) >= FEW as i64;
+        let base_is_busy = base.0.cells.len() == base.1.all.len() && base.0.cells.values().all(is_busy);
         let recordings = by_recording(base).zip(by_recording(new));
         let of_both = recordings.as_ref();
         let appeared = of_both.is_some_and(|(base, new)| {
@@ -113,7 +116,15 @@ impl Change {
             is_enough && base.iter().all(|value| *value == 0.0) && new.iter().all(|value| *value > 0.0)
         });
         let change = was.filter(|was| *was > 0.0).zip(is).map(|(was, is)| is / was - 1.0);
-        let interval = of_both.and_then(|(base, new)| interval(base, new, level)).map(|(low, high)| {
+        let of_values = |(base, new): &(Vec<f64>, Vec<f64>)| {
+            let is_positive = |value: &f64| *value > 0.0;
+            let has_gone = base.len().min(new.len()) >= ENOUGH
+                && base.iter().all(is_positive)
+                && !new.iter().any(is_positive)
+                && base_is_busy;
+            if has_gone { Some((-1.0, -1.0)) } else { interval(base, new, level) }
+        };
+        let interval = of_both.and_then(of_values).map(|(low, high)| {
             // Equal quantiles may differ by a bucket on either side.
             let accuracy = if metric.is_quantile() { 2.0 / 64.0 } else { 0.0 };
             (low - accuracy, high + accuracy)
@@ -190,6 +201,23 @@ mod tests {
         let quantile = certain(4, 1.0, Metric::WaitP50, cases(200));
         assert!(quantile <= 0.10, "{quantile}");
         assert_eq!(certain(2, 4.0, Metric::WaitTotal, cases(200)), 0.0, "two recordings cannot say");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_waits_for_any_more_has_lost_its_waits_if_there_were_many() {
+        let of = |waits: i64| {
+            let mut base = Recordings::default();
+            for (index, wait_total_ns) in [900, 1_000, 1_500].into_iter().enumerate() {
+                let sums = HoldSums { wait_total_ns, count: waits, cnt_lock: waits, ..HoldSums::default() };
+                let cells = [(0, Cell { sums, ..Cell::default() })].into_iter().collect();
+                base.add_recording(index, Recordings { cells, ..Recordings::default() });
+            }
+            let lengths = Lengths { all: vec![1.0; 3], with_holds: vec![1.0; 3] };
+            let new = Recordings::default();
+            Change::of(Metric::WaitTotal, [(&base, &lengths), (&new, &lengths)], 0.001).interval
+        };
+        assert_eq!(of(20), Some((-1.0, -1.0)));
+        assert!(of(19).is_some_and(|(_, high)| high > 0.0));
     }
 
     #[test]
