@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use record::test_overrides::set_map_sizes;
-use trace_format::{Event, EventKind};
+use trace_format::{Event, EventKind, EventRow as _};
 
 mod support;
 

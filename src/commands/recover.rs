@@ -1,6 +1,6 @@
 //! `klock recover`: completes the trace of a recorder that was killed.
 
-use trace_format::text::printable;
+use trace_format::text::{counted, printable};
 
 use crate::{args, exit::Exit, files, output};
 
@@ -28,9 +28,9 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
     output::to_stdout(|out| {
         writeln!(
             out,
-            "{}: {} events, the last {:.1} s after the recording began; the recorder lived for {lived_s:.1} s or up to {longer} longer",
+            "{}: {}, the last {:.1} s after the recording began; the recorder lived for {lived_s:.1} s or up to {longer} longer",
             printable(&args.trace.trace.to_string_lossy()),
-            recovered.events,
+            counted(recovered.events, "event", "events"),
             seconds(last_ns),
         )?;
         if recovered.journal_bytes_left > 0 {
@@ -40,8 +40,8 @@ pub(super) fn run(args: &args::Recover) -> anyhow::Result<Exit> {
         if recovered.bare_stacks > 0 {
             writeln!(
                 out,
-                "{} stacks are addresses alone: they were not looked up yet",
-                recovered.bare_stacks
+                "{} addresses alone, not looked up yet",
+                counted(recovered.bare_stacks, "stack has", "stacks have")
             )?;
         }
         Ok(())

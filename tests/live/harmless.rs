@@ -113,7 +113,7 @@ fn calls_without_a_clock_are_counted() {
     assert!(delivered >= 200, "{delivered}");
     assert_eq!(missing, 200);
     let mut limits = trace.info().sources.iter().flat_map(|source| &source.limits);
-    assert!(limits.any(|limit| limit.starts_with("1 processes cannot read the clock")));
+    assert!(limits.any(|limit| limit.starts_with("1 process without a clock to read any more")));
     let trace = assert_same(&place, &[], &script(&program, &["strict_child"]), |_| ());
     let (delivered, missing) = counts(&trace);
     assert!(delivered >= 2200, "the parent's recording ended with the child's: {delivered}");

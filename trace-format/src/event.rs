@@ -259,13 +259,6 @@ impl Event {
             syscall: None,
         }
     }
-
-    /// Returns the task whose wake-up ended the wait or the sleep. A task that stayed runnable has none.
-    #[inline]
-    pub fn waker(&self) -> Option<TaskId> {
-        let was_runnable = self.kind == EventKind::OffCpu && self.state == Some(TaskState::Runnable);
-        self.peer_task.filter(|_| !was_runnable)
-    }
 }
 
 /// Times and lengths of events are at most this far from 0: 36 years. So sums and differences of some of them are numbers of 64 bits.
@@ -279,6 +272,14 @@ macro_rules! event_rows {
         /// Access to the fields of an event, stored as an [`Event`] or in the columns of a [`Batch`].
         pub trait EventRow {
             $(#[doc = $description] fn $field(&self) -> $type;)+
+
+            /// Returns the task whose wake-up ended the wait or the sleep. A task that stayed runnable has none.
+            #[inline]
+            fn waker(&self) -> Option<TaskId> {
+                let was_runnable =
+                    self.kind() == EventKind::OffCpu && self.state() == Some(TaskState::Runnable);
+                self.peer_task().filter(|_| !was_runnable)
+            }
 
             /// Copies all fields.
             fn to_event(&self) -> Event {

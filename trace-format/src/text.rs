@@ -1,4 +1,4 @@
-//! Text that is safe to print: text from recorded programs enters, printable text leaves.
+//! Text that is safe to print: text from recorded programs, and numbers with what they count.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -37,6 +37,11 @@ pub fn is_unsafe(c: char) -> bool {
                 | '\u{fff9}'..='\u{fffb}'
                 | '\u{e0000}'..='\u{e007f}'
         )
+}
+
+/// Returns a number, and the words for one or for more: `1 process was`, `3 processes were`.
+pub fn counted(n: u64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
 }
 
 /// Quotes a word for a shell, if it needs it. Safe to print.

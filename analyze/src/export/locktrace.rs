@@ -18,7 +18,7 @@ use super::{
 };
 use crate::charges::add;
 use intervals::{input::names::Names, input::trust::Trust};
-use output::{error::AnalyzeError, safe};
+use output::{error::AnalyzeError, safe, units};
 
 #[cfg(test)]
 mod tests;
@@ -239,13 +239,14 @@ impl Calls {
         let notes = [
             (
                 self.api_waits,
-                "waits for locks of the C library are left out, because their futex calls are not in the trace; record with --locks futex",
+                "wait",
+                "for locks of the C library left out, because the futex calls are not in the trace; record with --locks futex",
             ),
-            (self.untimed, "waiting calls with unknown times are counted"),
-            (self.untimed_wakes, "waking calls with unknown times are counted; sys_us does not include them"),
+            (self.untimed, "waiting call", "with unknown times counted"),
+            (self.untimed_wakes, "waking call", "with unknown times counted, but not in sys_us"),
         ];
-        let notes = notes.into_iter().filter(|(count, _)| *count > 0);
-        notes.map(|(count, words)| format!("{count} {words}")).collect()
+        let notes = notes.into_iter().filter(|(count, ..)| *count > 0);
+        notes.map(|(count, what, words)| format!("{} {words}", units::counted(count, what))).collect()
     }
 }
 

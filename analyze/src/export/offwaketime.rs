@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use trace_format::{EventKind, LockId, StackId, TaskId, Trace};
+use trace_format::{EventKind, EventRow as _, LockId, StackId, TaskId, Trace};
 
 use super::{
     options::{Format, Options, Space},

@@ -93,6 +93,18 @@ struct Incarnation {
     exit_ns: Option<i64>,
     /// Whether its birth was announced before it began to record itself.
     is_born: bool,
+    /// The processor time of its process, if it is the first thread.
+    #[serde(skip)]
+    process_cpu_ns: Option<i64>,
+}
+
+impl Incarnation {
+    fn set_process_time(&mut self, cpu_ns: Option<i64>, ids: &[Option<TaskId>], rows: &mut TaskRows) {
+        self.process_cpu_ns = cpu_ns.or(self.process_cpu_ns);
+        if let Some(id) = ids[self.key.0 as usize] {
+            rows.change(id, |row| row.process_cpu_ns = self.process_cpu_ns);
+        }
+    }
 }
 
 impl std::fmt::Debug for Tasks {
@@ -145,10 +157,11 @@ impl Tasks {
             None => self.look_up(tgid, tid),
         }
         let Self { by_tid, rows, ids, orphans, .. } = self;
-        let Some(Incarnation { key, known, exit_ns, .. }) = by_tid.get(&tid) else {
+        let Some(Incarnation { key, known, exit_ns, process_cpu_ns, .. }) = by_tid.get(&tid) else {
             unreachable!("looked up above")
         };
         let id = rows.push(known, *exit_ns);
+        rows.change(id, |row| row.process_cpu_ns = *process_cpu_ns);
         ids[key.0 as usize] = Some(id);
         if let Some(parent) = known.parent {
             match ids[parent.0 as usize] {
@@ -329,24 +342,20 @@ impl Tasks {
     /// Ends a process that recorded itself with its first thread, unless that has ended.
     pub(crate) fn exit_process(&mut self, pid: u32, exit: &ProcessExit) {
         self.exit(pid, exit.exit_ns);
-        if let Some(cpu_ns) = exit.cpu_ns {
-            self.set_process_time(pid, cpu_ns);
+        let Self { by_tid, rows, ids, .. } = self;
+        if let Some(leader) = by_tid.get_mut(&pid) {
+            leader.set_process_time(exit.cpu_ns, ids, rows);
         }
     }
 
-    /// Returns the processes that started at this time or later and, as far as is known, run.
-    pub(crate) fn running_since(&self, ns: i64) -> Vec<u32> {
-        let runs = |of: &&Incarnation| {
-            of.known.tid == of.known.tgid && of.exit_ns.is_none() && of.known.start_ns >= Some(ns)
-        };
-        self.by_tid.values().filter(runs).map(|of| of.known.tgid).collect()
-    }
-
-    /// Sets the processor time of a process, if its first thread has a row.
-    pub(crate) fn set_process_time(&mut self, pid: u32, cpu_ns: i64) {
-        let row = self.by_tid.get(&pid).and_then(|leader| self.ids[leader.key.0 as usize]);
-        if let Some(id) = row {
-            self.rows.change(id, |row| row.process_cpu_ns = Some(cpu_ns));
+    /// Reads the processor time of each process that started at this time or later and, as far as is known, runs.
+    pub(crate) fn read_process_times(&mut self, since_ns: i64, read: impl Fn(u32) -> Option<i64>) {
+        let Self { by_tid, rows, ids, .. } = self;
+        for leader in by_tid.values_mut() {
+            let Known { tgid, tid, start_ns, .. } = leader.known;
+            if tid == tgid && leader.exit_ns.is_none() && start_ns >= Some(since_ns) {
+                leader.set_process_time(read(tgid), ids, rows);
+            }
         }
     }
 
@@ -370,9 +379,9 @@ impl Tasks {
         self.process(known.tgid);
         let key = TaskIncarnation(self.ids.len() as u32);
         self.ids.push(None);
-        if let Some(before) =
-            self.by_tid.insert(known.tid, Incarnation { key, known, exit_ns: None, is_born: false })
-        {
+        let tid = known.tid;
+        let started = Incarnation { key, known, exit_ns: None, is_born: false, process_cpu_ns: None };
+        if let Some(before) = self.by_tid.insert(tid, started) {
             // An incarnation that is gone gets no row any more.
             self.orphans.remove(&before.key);
         }

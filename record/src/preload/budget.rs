@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustc_hash::FxHashSet;
+use trace_format::text::counted;
 
 use super::region::BadChunks;
 
@@ -288,8 +289,10 @@ impl Ledger {
         }
         match self.refused.load(Ordering::Relaxed) {
             0 => {}
-            count => notes
-                .push(format!("{count} processes were not recorded: too many processes, or too large ones")),
+            count => notes.push(format!(
+                "{} not recorded: too many processes, or too large ones",
+                counted(count, "process was", "processes were")
+            )),
         }
         notes
     }

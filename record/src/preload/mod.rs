@@ -32,6 +32,7 @@ use std::{
 use trace_format::{
     preload::{SECCOMP_VARIABLE, SOCKET_VARIABLE, Unrecorded, clock as record_clock},
     run_info::{Loss, ProgramCounters, RunInfo, Source},
+    text::counted,
 };
 
 use crate::{
@@ -271,34 +272,38 @@ impl Preload {
         let reasons: Vec<String> =
             reasons.iter().map(|(programs, words)| format!("{programs} {words}")).collect();
         let reasons = reasons.join("; ");
-        Some(format!("{count} programs or children did not record their pthread calls: {reasons}"))
+        let of = ["program or child did not record its", "programs or children did not record their"];
+        Some(format!("{} pthread calls: {reasons}", counted(count, of[0], of[1])))
     }
 
     /// Returns a sentence for each way in which processes broke the rules, for the trace.
     pub(crate) fn notes(&self) -> Vec<String> {
         let DrainQueue { foreign, clockless, unknown_clocks, refused, ledger, .. } = &*self.queue;
-        let counted = [
+        let all = [
             (
                 foreign,
-                "threads claimed the id of another process's thread: they are recorded as their own process's first thread",
+                ["thread", "threads"],
+                "claimed the id of another process's thread, and recorded as its own process's first thread",
             ),
             (
                 clockless,
-                "processes cannot read the clock any more (seccomp, PR_SET_TSC): their later calls are counted as lost",
+                ["process", "processes"],
+                "without a clock to read any more (seccomp, PR_SET_TSC): later calls are counted as lost",
             ),
             (
                 unknown_clocks,
-                "processes are not recorded: they made a time namespace for their children, so the offset of their own clock is not known",
+                ["process", "processes"],
+                "not recorded, because of a time namespace made for children: the offset of the own clock is not known",
             ),
-            (refused, "requests without the recording's secret were refused"),
+            (refused, ["request", "requests"], "without the recording's secret refused"),
         ];
-        let counted = counted.map(|(counter, what)| (counter.load(Ordering::Relaxed), what));
-        let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+        let all = all.map(|(counter, of, what)| (counter.load(Ordering::Relaxed), of, what));
+        let all = all.into_iter().filter(|(count, ..)| *count > 0);
         let unrecorded = self.is_done().then(|| self.unrecorded()).flatten();
         unrecorded
             .into_iter()
             .chain(ledger.notes())
-            .chain(counted.map(|(count, what)| format!("{count} {what}")))
+            .chain(all.map(|(count, [one, more], what)| format!("{} {what}", counted(count, one, more))))
             .collect()
     }
 

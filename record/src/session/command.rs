@@ -47,8 +47,11 @@ impl Session<'_> {
         let command = self.command.as_ref()?;
         let exit = command.exit();
         if exit.is_none() {
-            self.warnings
-                .push(format!("{} is still running: the recording ended before it", command.path.display()));
+            self.warnings.push(format!(
+                "{} (pid {}) is still running: the recording ended before it",
+                command.path.display(),
+                command.pid
+            ));
         }
         exit
     }

@@ -56,9 +56,8 @@ impl Session<'_> {
             switches.set_recording(false);
         }
         let clocks_end = clocks_now();
-        let running = self.pipeline.composer.tasks.running_since(self.clocks_start.monotonic_ns);
-        let running: Vec<(u32, i64)> =
-            running.into_iter().filter_map(|pid| Some((pid, process_time_ns(pid)?))).collect();
+        let tasks = &mut self.pipeline.composer.tasks;
+        tasks.read_process_times(self.clocks_start.monotonic_ns, process_time_ns);
         if let Some(kernel) = &mut self.kernel {
             report(RecordPhase::Detaching);
             kernel.loaded.detach();
@@ -95,7 +94,6 @@ impl Session<'_> {
             ));
         }
         let Composer { locks, mut tasks, .. } = pipeline.composer;
-        running.into_iter().for_each(|(pid, cpu_ns)| tasks.set_process_time(pid, cpu_ns));
         exits.into_iter().for_each(|(pid, exit)| tasks.exit_process(pid, &exit));
         let side = checkpoints.into_rest(resolved, locks, tasks);
         if let Some(mut observer) = observer {

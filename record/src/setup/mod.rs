@@ -231,6 +231,10 @@ fn plan(
         }
         // Only the program's own calls were asked for.
         (Err(PlanError::Nothing), true, _) => Ok(None),
+        (Err(PlanError::Capability { .. }), true, _) if by_default => {
+            warnings.push("only pthread calls are recorded; kernel locks and futexes need root".to_owned());
+            Ok(None)
+        }
         (Err(error), true, _) if by_default => {
             warnings
                 .push(format!("only pthread calls are recorded, no kernel locks and no futexes: {error}"));

@@ -99,7 +99,9 @@ pub(crate) fn is_descriptor_limit(error: &io::Error) -> bool {
 /// Describes an error of writing without the code that the standard library appends, with the next step.
 pub(crate) fn describe(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "its directory was removed; change to a directory that exists".to_owned(),
+        io::ErrorKind::NotFound => {
+            "its directory was removed, or takes no files; give another path".to_owned()
+        }
         io::ErrorKind::PermissionDenied => "permission denied; give another path".to_owned(),
         io::ErrorKind::StorageFull => "no space left on the disk; free some, or give another path".to_owned(),
         io::ErrorKind::QuotaExceeded => {

@@ -1,6 +1,6 @@
 //! Links: for the end of each wait, and for each off-CPU time, where a path that arrives there goes on.
 
-use trace_format::{EventKind, EventRow, LockId, Mode, TaskState};
+use trace_format::{EventKind, EventRow, LockId, Mode};
 
 use super::{
     forward::Forward,
@@ -132,7 +132,7 @@ impl Forward<'_> {
 
     /// Returns the other task that the row names as its waker, if it was recorded.
     fn peer(&self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Mark> {
-        let peer = self.tasks.find(row.peer_task()?.0)?;
+        let peer = self.tasks.find(row.waker()?.0)?;
         let is_interrupt = || row.peer_stack().is_some_and(|stack| self.interrupts.contains(&stack));
         if peer == task || !self.tasks[peer].has_rows || is_interrupt() {
             return None;
@@ -142,8 +142,7 @@ impl Forward<'_> {
 
     /// Returns the link of an off-CPU time.
     pub(super) fn off_cpu(&mut self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Link> {
-        let state = row.state();
-        let waker = self.peer(ns, task, row).filter(|_| state != Some(TaskState::Runnable));
+        let waker = self.peer(ns, task, row);
         let of = &mut self.tasks[task];
         let left_ns = ns.saturating_sub(row.wait_ns().unwrap_or(0).max(0)).max(of.last_row_ns);
         let waker = waker.map(|waker| waker.not_before(left_ns));

@@ -174,9 +174,9 @@ fn notes_report_unknown_times() {
         }
     );
     let notes = written.unwrap().notes;
-    assert!(notes[0].starts_with("1 waits for locks of the C library are left out"), "{notes:?}");
-    assert!(notes[1].starts_with("1 waiting calls with unknown times are counted"), "{notes:?}");
-    assert!(notes[2].starts_with("1 waking calls with unknown times are counted"), "{notes:?}");
+    assert!(notes[0].starts_with("1 wait for locks of the C library left out"), "{notes:?}");
+    assert!(notes[1].starts_with("1 waiting call with unknown times counted"), "{notes:?}");
+    assert!(notes[2].starts_with("1 waking call with unknown times counted"), "{notes:?}");
 }
 
 #[test]

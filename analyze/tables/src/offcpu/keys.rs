@@ -5,7 +5,7 @@ use std::{hash::Hash, rc::Rc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{Event, StackId, Syscall, TaskId, TaskState};
+use trace_format::{Event, EventRow as _, StackId, Syscall, TaskId, TaskState};
 
 use intervals::{input::Input, input::names::function};
 use output::{choices, error::AnalyzeError};

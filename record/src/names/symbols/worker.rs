@@ -21,7 +21,9 @@ use trace_format::{Frame, LockId, LockKind, SharedStack};
 use super::{
     kernel::{self, Image, Kernel, ReadingKernel},
     mappings::Mappings,
-    request::{FoundLock, Incarnation, RawFrames, Request, Resolved, Shared, named, recording_frames},
+    request::{
+        FoundLock, Incarnation, MapsText, RawFrames, Request, Resolved, Shared, named, recording_frames,
+    },
 };
 use crate::{
     compose::{remembered::Remembered, tasks::ProcessKey},
@@ -40,6 +42,8 @@ use crate::{
 const MAX_AT_ONCE: u32 = 500;
 /// Maximum number of queued look-ups, some 400 bytes each. If there are more, the first ones are not looked up.
 const MAX_QUEUED: usize = 1 << 14;
+/// Maximum number of locks that wait for mappings which cover them.
+const MAX_UNCOVERED: usize = 1 << 12;
 /// Number of addresses whose names are remembered. Those of 100 bytes take 20 MB.
 const MAX_NAMED: usize = 1 << 14;
 /// Maximum number of queued stacks whose functions are looked up together: each look-up is a question to another process.
@@ -63,6 +67,8 @@ pub(super) struct Worker {
     mappings: Mappings,
     /// Look-ups that are not done yet.
     queue: VecDeque<Request>,
+    /// Locks in memory that no mapping covers so far: the next mappings of their process may.
+    uncovered: Vec<Request>,
     /// Processes whose mappings were announced, with their number.
     awaited: FxHashMap<u32, u32>,
     /// Number of kernel locks that were named at once since the last round of the recording, which is known by its watermark.
@@ -135,6 +141,7 @@ impl Worker {
             kernel_addresses,
             mappings: Mappings::new(TargetFiles::until(stop.clone())),
             queue: VecDeque::new(),
+            uncovered: Vec::new(),
             awaited: FxHashMap::default(),
             named_at_once: 0,
             round_ns: 0,
@@ -213,9 +220,9 @@ impl Worker {
                         awaited.remove();
                     }
                 }
-                self.mappings.add(text);
+                self.add_mappings(text);
             }
-            Request::Mappings(text) => self.mappings.add(&text),
+            Request::Mappings(text) => self.add_mappings(&text),
             Request::IncarnationEnded { pid, ts_ns } => self.mappings.end_incarnation(pid, ts_ns),
             Request::Barrier(done) => {
                 self.read_queued_mappings();
@@ -249,8 +256,18 @@ impl Worker {
         false
     }
 
+    /// Adds mappings, and queues the locks of their process again that none covered before.
+    fn add_mappings(&mut self, text: &MapsText) {
+        self.mappings.add(text);
+        let is_of = |request: &mut Request| {
+            incarnation_of(request).is_some_and(|incarnation| incarnation.pid == text.owner.pid)
+        };
+        self.queue.extend(self.uncovered.extract_if(.., is_of));
+    }
+
     /// Reads the mappings of every process with queued look-ups once more.
     fn read_queued_mappings(&mut self) {
+        self.queue.extend(self.uncovered.drain(..));
         let mut pids: Vec<u32> =
             self.queue.iter().filter_map(incarnation_of).map(|incarnation| incarnation.pid).collect();
         pids.sort_unstable();
@@ -281,10 +298,13 @@ impl Worker {
                 self.stacks.push(SharedStack { id, frames });
                 self.shared.named.fetch_add(1, Ordering::Relaxed);
             }
-            Some(Request::Lock { lock, incarnation, address }) => {
+            Some(request @ Request::Lock { lock, incarnation, address }) => {
+                let mapping = self.mappings.find(incarnation, address);
+                if mapping.is_none() && self.uncovered.len() < MAX_UNCOVERED {
+                    self.uncovered.push(request);
+                }
+                let shared = mapping.and_then(|(mapping, _)| mapping.shared_place(address));
                 let name = self.mappings.variable(incarnation, address);
-                let shared = self.mappings.find(incarnation, address);
-                let shared = shared.and_then(|(mapping, _)| mapping.shared_place(address));
                 self.found(FoundLock { lock, name, shared });
             }
             Some(Request::KernelLock { lock, address, kind }) => self.name_kernel_lock(lock, address, kind),

@@ -78,7 +78,7 @@ fn too_many_processes_at_once_are_refused_and_counted() {
     assert!(ledger.open(OTHER, owner(2)).is_none());
     first.close();
     assert!(ledger.open(OTHER, owner(2)).is_some());
-    assert_eq!(ledger.notes(), ["1 processes were not recorded: too many processes, or too large ones"]);
+    assert_eq!(ledger.notes(), ["1 process was not recorded: too many processes, or too large ones"]);
 }
 
 #[test]

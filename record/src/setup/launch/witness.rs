@@ -101,6 +101,8 @@ unsafe fn run(questions: RawFd, answers: RawFd, all: &libc::sigset_t) -> ! {
     let mut got = [[i64::MIN; 8]; 65];
     // SAFETY: system calls on descriptors of this process, and memory of this function.
     unsafe {
+        // `killall klock` is for klock, and not for its process group.
+        libc::prctl(libc::PR_SET_NAME, c"witness".as_ptr());
         let signals = libc::signalfd(-1, all, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
         // Nothing of klock stays open here, neither the outputs nor the other ends of the pipes. Rust's runtime keeps 0 to 2 open.
         libc::dup2(questions, 0);
