@@ -196,42 +196,45 @@ fn long_trace(waits: i64) -> Folder {
     Folder::new().with_trace(&events)
 }
 
-/// Ends a command by a signal when it has begun to write `out`. `None` if it had written all of it before.
-fn interrupted(folder: &Folder, command: &[&str], number: i32) -> Option<()> {
-    let mut child = klock(folder).args(command).stderr(Stdio::null()).spawn().unwrap();
-    let mut has_ended = false;
-    soon("the temporary file", || {
-        has_ended = child.try_wait().unwrap().is_some();
-        has_ended || other_files(folder).iter().any(|name| name.ends_with(".tmp"))
-    });
-    if !has_ended {
-        signal(&child, number);
-    }
-    let status = child.wait().unwrap();
-    let is_whole = fs::remove_file(folder.path("out")).is_ok();
-    assert!(status.signal() == Some(number) || is_whole && status.success(), "{command:?}: {status}");
-    (!is_whole).then_some(())
+/// Ends a command by a signal when it has begun to write `out`, and returns its folder. A command that ends before this test sees its file has
+/// more to do the next time.
+fn interrupted(command: &[&str], number: i32) -> Folder {
+    let mut waits = 15_000;
+    until("a signal before the end", || {
+        waits = (2 * waits).min(1 << 20);
+        let folder = long_trace(waits);
+        let mut child = klock(&folder).args(command).stderr(Stdio::null()).spawn().unwrap();
+        let mut has_ended = false;
+        soon("the temporary file", || {
+            has_ended = child.try_wait().unwrap().is_some();
+            has_ended || other_files(&folder).iter().any(|name| name.ends_with(".tmp"))
+        });
+        if !has_ended {
+            signal(&child, number);
+        }
+        let status = child.wait().unwrap();
+        let is_whole = folder.path("out").exists();
+        assert!(status.signal() == Some(number) || is_whole && status.success(), "{command:?}: {status}");
+        (!is_whole).then_some(folder)
+    })
 }
 
 #[test]
 fn a_signal_leaves_no_temporary_file() {
-    let folder = long_trace(30_000);
     let commands: [&[&str]; 3] = [
         &["export", "--format", "csv", "-o", "out"],
         &["analyze", "events", "-o", "out"],
         &["plot", "--lock", "cache_lock", "-o", "out"],
     ];
     for (command, number) in commands.into_iter().zip([libc::SIGINT, libc::SIGTERM, libc::SIGHUP]) {
-        until("a signal before the end", || interrupted(&folder, command, number));
-        assert_eq!(other_files(&folder), [""; 0], "{command:?}");
+        assert_eq!(other_files(&interrupted(command, number)), [""; 0], "{command:?}");
     }
 }
 
 #[test]
 fn the_next_output_removes_the_temporary_file_of_a_klock_that_was_killed() {
-    let folder = long_trace(30_000);
     let args = ["export", "--format", "csv", "-o", "out"];
-    until("a kill before the end", || interrupted(&folder, &args, libc::SIGKILL));
+    let folder = interrupted(&args, libc::SIGKILL);
     let left = other_files(&folder);
     assert!(left.len() == 1 && left[0].ends_with(".tmp"), "{left:?}");
     folder.klock(&args).succeeds();

@@ -188,6 +188,52 @@ fn core_files_ceilings_coroutines_and_descriptors_are_as_alone() {
 
 #[test]
 #[ignore = "records programs; run by cargo xtask test"]
+fn signals_come_while_the_recorder_is_stopped() {
+    let place = Place::new();
+    let program = place.program("alone");
+    for &is_root in users() {
+        let running = Running::start(&mut place.as_user(is_root, true, &program, &["timer"]));
+        assert_eq!(running.end_within(LIMIT).stdout, "ten signals came\n");
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn a_program_of_32_bits_starts_without_the_library() {
+    let place = Place::new();
+    // Without a C library: Debian has none of 32 bits by default.
+    let text = "void _start(void) { __asm__ volatile(\"mov $1, %eax; mov $6, %ebx; int $0x80\"); }\n";
+    let program = compiled(&place, "narrow", text, &["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie"]);
+    let script = format!("{}; echo $?", program.display());
+    for alone in assert_same(&place, Path::new("/bin/sh"), &["-c", &script]) {
+        assert_eq!((alone.stdout.as_str(), alone.stderr.as_str()), ("6\n", ""));
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
+fn hundreds_of_processes_are_recorded_at_a_low_limit_on_files_or_the_line_at_the_end_says_what_to_do() {
+    let place = Place::new();
+    let program = place.program("known_threads");
+    for (hard, is_enough) in [(4096, true), (48, false)] {
+        let mut record = place.record(&["--locks", "pthread"], &program, &["processes", "200", "10"]);
+        let limit = libc::rlimit { rlim_cur: 48, rlim_max: hard };
+        // SAFETY: the function is async-signal-safe.
+        unsafe {
+            record.pre_exec(move || match libc::setrlimit(libc::RLIMIT_NOFILE, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let ended = run(&mut record);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        assert_eq!(!ended.stderr.contains("raise it with `ulimit -n`"), is_enough, "{}", ended.stderr);
+        assert_eq!(!ended.stderr.contains("not recorded"), is_enough, "{}", ended.stderr);
+    }
+}
+
+#[test]
+#[ignore = "records programs; run by cargo xtask test"]
 fn valgrind_finds_no_error_in_the_library() {
     if !xtask::process::has("valgrind") {
         return skip("needs valgrind");
@@ -213,6 +259,7 @@ fn programs_that_do_not_record_themselves_are_counted_and_others_are_not() {
         (format!("{name} dumped; {name} dumped | cat; no-such-program; exec {name} inherited"), 0),
         (format!("env -i {name} inherited; {name} dumped; (ulimit -v 30000; {name} inherited); true"), 2),
         (format!("(ulimit -n 3; exec {name} inherited); true"), 1),
+        (format!("(ulimit -f 0; exec {name} dumped); true"), 0),
     ] {
         for &is_root in users() {
             let ended = run(&mut place.as_user(is_root, true, Path::new("/bin/sh"), &["-c", &script]));
@@ -222,10 +269,9 @@ fn programs_that_do_not_record_themselves_are_counted_and_others_are_not() {
             let said = trace.info().sources.iter().flat_map(|source| source.limits.clone());
             let said: Vec<String> = said.filter(|limit| limit.contains("did not record")).collect();
             assert_eq!(said.len(), usize::from(count > 0), "{script}");
-            assert!(
-                said.iter().all(|said| said.starts_with(&format!("{count} programs"))),
-                "{script}: {said:?}"
-            );
+            let start =
+                if count == 1 { "1 program or child ".to_owned() } else { format!("{count} programs ") };
+            assert!(said.iter().all(|said| said.starts_with(&start)), "{script}: {said:?}");
         }
     }
 }
@@ -300,12 +346,14 @@ fn each_signal_to_klock_or_to_its_process_group_reaches_the_command_once() {
 #[ignore = "records programs; run by cargo xtask test"]
 fn klock_waits_for_a_command_that_shuts_down_and_says_so() {
     let place = Place::new();
-    let (running, klock) = start(&place, false, &["slow_shutdown"]);
-    send(klock, libc::SIGTERM);
-    let ended = running.end_within(LIMIT);
-    assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
-    assert!(ended.stderr.contains("waiting for the command"), "{}", ended.stderr);
-    assert!(Trace::open(&place.path("t.parquet")).unwrap().info().complete);
+    for &is_root in users() {
+        let (running, klock) = start(&place, is_root, &["slow_shutdown"]);
+        send(klock, libc::SIGTERM);
+        let ended = running.end_within(LIMIT);
+        assert_eq!(ended.status.code(), Some(4), "{}", ended.stderr);
+        assert!(ended.stderr.contains("waiting for the command"), "{}", ended.stderr);
+        assert!(Trace::open(&place.path(trace_of(is_root))).unwrap().info().complete);
+    }
 }
 
 #[test]
