@@ -1,31 +1,41 @@
 //! The progress line of the recorder and its summary, on stderr. Only a terminal shows the progress line.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use indicatif::{HumanCount, ProgressBar};
 use record::{Progress, RecordPhase, Summary};
 use trace_format::text::{printable, shell_word};
 
-use crate::progress;
+use crate::{output, progress};
+
+/// A recorded command that makes no event for this long may hang.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The line that is rewritten while recording.
 pub(crate) struct Line {
     bar: ProgressBar,
     /// Whether a recorded program writes to the same terminal.
     is_shared: bool,
+    /// The number of events, and when it last changed; nothing once the silence was reported.
+    last: Option<(u64, Duration)>,
 }
 
 impl Line {
     /// Returns a line that is shown on a terminal unless `quiet` is set. If the terminal `is_shared` with a recorded program, the line
     /// is shown only after the recording, so that it does not overwrite what the program prints.
     pub(crate) fn new(quiet: bool, is_shared: bool) -> Self {
-        Self { bar: progress::line(quiet), is_shared }
+        Self { bar: progress::line(quiet), is_shared, last: Some((0, Duration::ZERO)) }
     }
 
     /// Shows the progress.
-    pub(crate) fn show(&self, progress: &Progress) {
+    pub(crate) fn show(&mut self, progress: &Progress) {
         if !self.is_shared || progress.phase != RecordPhase::Recording {
             self.bar.set_message(words(progress));
+        } else if !self.bar.is_hidden() && is_silent(&mut self.last, progress) {
+            output::message(format_args!(
+                "no event for {} s: COMMAND computes, sleeps or hangs; Ctrl-C ends it, and the trace is kept",
+                SILENCE.as_secs()
+            ));
         }
     }
 
@@ -33,6 +43,20 @@ impl Line {
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Returns whether no event came for [`SILENCE`], once.
+fn is_silent(last: &mut Option<(u64, Duration)>, progress: &Progress) -> bool {
+    let Some((events, since)) = last else { return false };
+    if *events != progress.events {
+        (*events, *since) = (progress.events, progress.elapsed);
+        return false;
+    }
+    let is_silent = progress.elapsed.saturating_sub(*since) >= SILENCE;
+    if is_silent {
+        *last = None;
+    }
+    is_silent
 }
 
 /// Returns the progress in words. Probes are removed, events written and stacks named after the recording has ended.
@@ -123,8 +147,6 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -141,6 +163,17 @@ mod tests {
         for phase in [RecordPhase::Detaching, RecordPhase::Draining, RecordPhase::Closing] {
             assert!(of(phase).starts_with("finishing: "));
         }
+    }
+
+    #[test]
+    fn a_command_that_makes_no_event_for_ten_seconds_is_reported_once() {
+        let mut last = Some((0, Duration::ZERO));
+        let mut at = |s: u64, events| {
+            let (elapsed, phase) = (Duration::from_secs(s), RecordPhase::Recording);
+            is_silent(&mut last, &Progress { phase, events, events_per_s: 0, lost: 0, bytes: 0, elapsed })
+        };
+        let seen = [(9, 0), (11, 1), (20, 1), (21, 1), (40, 1)].map(|(s, events)| at(s, events));
+        assert_eq!(seen, [false, false, false, true, false]);
     }
 
     #[test]

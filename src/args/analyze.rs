@@ -145,6 +145,7 @@ Examples:
   klock order --by class --lock cache_lock
   klock order --graph dot | dot -Tsvg -o order.svg
   klock order --fail-if inversion         exit code 6 if there is one"))]
+#[command(mut_arg("conditions", |arg| arg.help("Exit with 6 if there is an inversion: inversion")))]
 pub(crate) struct Order {
     /// The locks that an order is about: lock (each one), or class (all of one kind and name, or of one place of initialisation).
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<order::By>)]
@@ -176,6 +177,7 @@ Examples:
   klock hist --of hold --by lock -n 5
   klock hist --lock cache_lock --buckets hdr
   klock hist --lock cache_lock --by site --format csv > hist.csv"))]
+#[command(mut_arg("by", |arg| arg.help("Make a histogram for each KEY, as in `klock report` [default: one of all]")))]
 pub(crate) struct Hist {
     #[command(flatten)]
     pub(crate) keys: Keys,
@@ -206,6 +208,9 @@ Examples:
   klock diff before.parquet after.parquet --by site -k wait_p99
   klock diff base-*.parquet --fail-if 'wait_total > +20%' -- new-*.parquet    exit code 6 if so
   klock diff version=1.parquet version=2.parquet   two groups of hosts of a fleet"))]
+#[command(mut_arg("conditions", |arg| arg.help(
+    "Exit with 6 if this holds of all selected locks together, with the whole interval: 'wait_total > +20%'"
+)))]
 pub(crate) struct Diff {
     /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare. Two
     /// files of fleet.py --cohort compare two groups of hosts: whole hosts are drawn.
@@ -258,7 +263,7 @@ Examples:
   klock report --by process -k waited       threads, waits, wake-ups, and idle waits apart
   klock report --format csv > report.csv
   klock report --by host web-*.parquet
-  klock report --fail-if 'contention > 10%'                    exit code 6 if a lock is such
+  klock report --fail-if 'contention > 10%' --having 'count > 99'   exit code 6 if so
   klock report --by process --fail-if 'wait_share > 20%'"))]
 pub(crate) struct Report {
     #[command(flatten)]

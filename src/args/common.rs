@@ -22,7 +22,7 @@ pub(crate) struct Rows {
     /// Show the first N rows, or keys of a picture [default: text as fits, otherwise all].
     #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = rows, conflicts_with = "all")]
     pub(crate) limit: Option<usize>,
-    /// Show the rows for which this holds: 'wait_total > 5ms', 'count >= 100', 'contention > 10%'. In timeline and hist, by the sums of a key.
+    /// Show the rows for which this holds: 'wait_total > 5ms', 'count >= 100', 'contention > 10%'.
     #[arg(long, value_name = "CONDITION", value_parser = Having::from_str, help_heading = "Filters")]
     pub(crate) having: Vec<Having>,
     /// Show all rows.
@@ -61,7 +61,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Keys {
     /// Group by this key: lock, site (acquisition site), stack, class (kind and name), kind, purpose (of waits), task, process, comm,
-    /// cgroup or host; or by several: task,lock is each lock of each thread [default: lock; in hist, one group for all].
+    /// cgroup or host; or by several: task,lock is each lock of each thread [default: lock].
     #[arg(long, value_name = "KEY", value_parser = key::<By>)]
     pub(crate) by: Option<By>,
     /// With --by stack, group by N functions of the stack, from the acquisition site outwards.
@@ -130,7 +130,7 @@ fn depth(text: &str) -> Result<usize, String> {
 /// The selected part of a trace.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Filters {
-    /// Select a lock: an address, #ID or a name.
+    /// Select locks: an address, #ID or a name; '*' stands for any text.
     #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
     pub(crate) lock: Option<String>,
     /// Select tasks: a thread id, a process id, or names; '*' stands for any text: 1234, 'worker-*', 'reader,writer-*'.
@@ -214,8 +214,7 @@ pub(crate) struct Loss {
 /// The conditions on which a script fails.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct FailIf {
-    /// Exit with 6 if this holds. In report, of a row, which is shown: 'contention > 10%'. In diff, of all selected locks together, with the
-    /// whole interval: 'wait_total > +20%'. In order: inversion.
+    /// Exit with 6 if this holds of a row, which is shown: 'contention > 10%'.
     #[arg(long = "fail-if", value_name = "CONDITION")]
     pub(crate) conditions: Vec<String>,
 }

@@ -23,6 +23,9 @@ const DETAILS: [&str; 10] = [
     "Terminal",
 ];
 
+/// The number of examples of a table that `-h` shows.
+const EXAMPLES: usize = 5;
+
 /// The commands as `klock --help` groups them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Start", &["record", "why", "report", "blame", "html", "diff"]),
@@ -76,11 +79,19 @@ fn for_width(command: Command, width: usize) -> Command {
     });
     let has_filters =
         command.get_arguments().any(|arg| arg.get_id() == "lock" && arg.is_hide_short_help_set());
+    let command = command.mut_args(|arg| {
+        let is_rare = ["all", "force", "allow_loss"].contains(&arg.get_id().as_str());
+        if has_filters && is_rare { arg.hide_short_help(true) } else { arg }
+    });
     match text {
         Some(text) => {
             let mut short = text.find("Examples:").map_or(text.as_str(), |at| &text[at..]).to_owned();
             if has_filters {
-                short = format!("--lock, --task, --from and other filters, and --format: --help\n\n{short}");
+                let examples: Vec<&str> = short.lines().take(1 + EXAMPLES).collect();
+                let examples = examples.join("\n");
+                short = format!(
+                    "--lock, --task, --from and other filters, --format, and more examples: --help\n\n{examples}"
+                );
             }
             command.after_help(short).after_long_help(text)
         }
@@ -144,6 +155,27 @@ mod tests {
     fn the_short_help_of_klock_fits_a_screen() {
         let help = of_klock(Args::command(), 80).render_help().to_string();
         assert!(help.lines().count() <= 24, "{help}");
+    }
+
+    #[test]
+    fn the_short_help_of_a_command_fits_fifty_lines() {
+        for (name, [short, _]) in all(200) {
+            assert!(short.lines().count() <= 50, "{name}: {}", short.lines().count());
+        }
+    }
+
+    #[test]
+    fn no_option_is_explained_by_what_it_means_to_another_command() {
+        let names: Vec<String> =
+            Args::command().get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        for (command, [_, long]) in all(100) {
+            let text = long.split_whitespace().collect::<Vec<_>>().join(" ");
+            for name in names.iter().filter(|name| !command.ends_with(name.as_str())) {
+                for word in [format!("In {name},"), format!("In {name}:"), format!("in {name},")] {
+                    assert!(!text.contains(&word), "{command}: {word}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -34,7 +34,6 @@ mod rollup;
 mod table;
 #[cfg(feature = "analyze")]
 mod traces;
-mod verify;
 #[cfg(feature = "analyze")]
 mod whatif;
 
@@ -66,7 +65,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         #[cfg(feature = "analyze")]
         Command::Info(args) => info::run(&args),
         Command::Recover(args) => recover::run(&args),
-        Command::Verify(args) => verify::run(&args),
+        Command::Verify(args) => info::verify(&args),
         Command::Completions(args) => man::completions(args.shell),
         Command::Man(args) => man::run(&args),
         #[cfg(feature = "record")]

@@ -161,7 +161,7 @@ fn record_observed(
     // A command prints to the same terminal.
     let is_shared = matches!(options.target, Target::Command(_));
     signals::handle(stop.clone(), is_shared, quiet)?;
-    let line = recording::Line::new(quiet, is_shared);
+    let mut line = recording::Line::new(quiet, is_shared);
     let mut given_back = Instant::now();
     let result = record::record_observed(options, &stop, observer, &mut |progress| {
         line.show(progress);

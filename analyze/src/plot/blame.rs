@@ -122,7 +122,11 @@ impl<'a> Holders<'a> {
     /// Returns the bars of the locks and of the sites, the longest first, and the sums of waiters and holders.
     fn finish(self) -> (Vec<Bar>, Vec<Bar>, [flow::Sums; 2]) {
         let Self { names, locks, sites, waiters, holders, .. } = self;
-        let site = |(charged, row): Site| label(charged, By::Site, Some(&row.label(names)), None);
+        let site = |(charged, row): Site| {
+            let label = label(charged, By::Site, Some(&row.label(names)), None);
+            // The legend says what a hand-off is.
+            label.replacen("(hand-off: free, the next waiter is not running yet)", "(hand-off)", 1)
+        };
         (bars(locks, |lock| names.lock_label(lock)), bars(sites, site), [waiters, holders])
     }
 }

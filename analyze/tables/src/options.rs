@@ -2,6 +2,8 @@
 
 use intervals::input::filter::Filter;
 
+use crate::key::By;
+
 /// Options of a table whose rows have a key of the type `By`.
 #[derive(Clone, Debug, Default)]
 pub struct TableOptions<By> {
@@ -18,5 +20,24 @@ pub struct TableOptions<By> {
     /// The part of the traces to read.
     pub filter: Filter,
     /// Whether to rank a trace that lost too many events for the order of rows to mean anything.
+    pub allow_loss: bool,
+}
+
+/// Options of the timeline.
+#[derive(Clone, Debug, Default)]
+pub struct TimelineOptions {
+    /// The key of a row, in each period.
+    pub by: By,
+    /// The length of a period, in ns; `None` is a round time that gives some twenty periods.
+    pub period_ns: Option<i64>,
+    /// The column that keys are sorted by; empty for the most waiting first.
+    pub sort: String,
+    /// The number of keys; all others are one. `None` is all.
+    pub limit: Option<usize>,
+    /// The number of frames, with [`By::Stack`].
+    pub depth: Option<usize>,
+    /// The part of the traces to read. Intervals are cut at its start and end.
+    pub filter: Filter,
+    /// Whether to rank a trace that lost too many events for the order of keys to mean anything.
     pub allow_loss: bool,
 }

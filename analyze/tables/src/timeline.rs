@@ -30,7 +30,6 @@ use intervals::{
 use output::{Column, Page, error::AnalyzeError};
 
 mod filling;
-mod options;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -38,7 +37,7 @@ mod worst;
 #[cfg(test)]
 mod worst_tests;
 
-pub use options::Options;
+pub use crate::options::TimelineOptions as Options;
 pub use series::{Cell, PeriodRow, Series, Timeline, columns};
 #[cfg(test)]
 pub(crate) use worst::worst_of_inputs;

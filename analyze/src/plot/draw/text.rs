@@ -40,15 +40,18 @@ fn cut(text: &str, limit: usize) -> String {
     text.chars().take(limit.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Returns the names as [`clean`] does. Where different names would look the same, the middle is left out instead of the end.
+/// Returns the names as [`clean`] does. Where different names would look the same, the middle is left out instead of the end; directories stay
+/// only if nothing else differs.
 pub(super) fn distinct(names: &[&str], limit: usize) -> Vec<String> {
+    let whole = |name: &str| safe(name, name.chars().count().max(1));
+    let short: Vec<String> = names.iter().map(|name| without_directories(&whole(name))).collect();
     let cut: Vec<String> = names.iter().map(|name| clean(name, limit)).collect();
-    let is_alone = |at: usize| {
-        let same = cut.iter().zip(names).filter(|(other, name)| **other == cut[at] && **name != names[at]);
+    let is_alone = |all: &[String], at: usize| {
+        let same = all.iter().zip(names).filter(|(other, name)| **other == all[at] && **name != names[at]);
         same.count() == 0
     };
     let without_middle = |name: &str| {
-        let whole: Vec<char> = safe(name, name.chars().count().max(1)).chars().collect();
+        let whole: Vec<char> = name.chars().collect();
         let (head, tail) = ((limit.saturating_sub(1)) / 2, limit.saturating_sub(1).div_ceil(2));
         if whole.len() <= limit {
             return whole.into_iter().collect();
@@ -57,7 +60,11 @@ pub(super) fn distinct(names: &[&str], limit: usize) -> Vec<String> {
         whole[..head].iter().chain(&['…']).chain(tail).collect()
     };
     (0..names.len())
-        .map(|at| if is_alone(at) { cut[at].clone() } else { without_middle(names[at]) })
+        .map(|at| match () {
+            () if is_alone(&cut, at) => cut[at].clone(),
+            () if is_alone(&short, at) => without_middle(&short[at]),
+            () => without_middle(&whole(names[at])),
+        })
         .collect()
 }
 
@@ -157,6 +164,8 @@ mod tests {
     fn names_that_differ_only_at_their_ends_keep_them() {
         let names = ["hand-off of lock in main.c:10", "hand-off of lock in main.c:20", "other"];
         assert_eq!(distinct(&names, 15), ["hand-of…in.c:10", "hand-of…in.c:20", "other"]);
+        let names = ["/a/long/x.c:1 (f) (mutex:one)", "/a/long/x.c:1 (f) (mutex:two)"];
+        assert_eq!(distinct(&names, 15), ["x.c:1 (…ex:one)", "x.c:1 (…ex:two)"]);
         assert_eq!(distinct(&["same name here", "same name here"], 6), ["same …", "same …"]);
         assert_eq!(distinct(&["abc", "abd"], 1), ["…", "…"]);
     }

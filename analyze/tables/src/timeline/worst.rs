@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use trace_format::{LockId, TaskId, Trace};
 
-use super::options::Options;
+use crate::options::TimelineOptions as Options;
 use crate::{
     Table,
     cells::Cells,
