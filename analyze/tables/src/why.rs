@@ -15,7 +15,7 @@ use trace_format::{LockId, Trace};
 
 use super::{Table, beside, gather::Gather, table, trace_column};
 use intervals::{
-    engine::deadlock::DeadlockKind,
+    engine::deadlock::{Deadlock, DeadlockKind},
     input::filter::Filter,
     input::trust::{About, Trust, TrustCounter},
     input::{Input, ReadOutcome, readers},
@@ -142,8 +142,8 @@ impl<'a> Gather for Gathered<'a> {
             found.extend(sink.into_locks());
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
-        let (deadlocked, end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
-        self.stuck = self.stuck.or(deadlocked.values().copied().next());
+        let ((deadlocked, first), end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
+        self.stuck = self.stuck.or(first);
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
             let deadlock = deadlocked.get(&lock).copied();
             UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns, stalled_ns: 0 }
@@ -241,12 +241,13 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected.
+/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected. The kind of the first deadlock comes
+/// last.
 fn deadlocked(
     input: &Input<'_>,
     outcome: &ReadOutcome,
     trust: &Trust,
-) -> Result<FxHashMap<LockId, DeadlockKind>, AnalyzeError> {
+) -> Result<(FxHashMap<LockId, DeadlockKind>, Option<DeadlockKind>), AnalyzeError> {
     let mut deadlocks = outcome.deadlocks.clone();
     if deadlocks.is_empty() && !trust.deadlocks.is_empty() {
         deadlocks = input.all_deadlocks()?.deadlocks;
@@ -258,7 +259,7 @@ fn deadlocked(
             members.flat_map(|member| [member.has.lock().unwrap_or(member.wants.lock), member.wants.lock]);
         kinds.extend(locks.map(|lock| (lock, deadlock.kind())));
     }
-    Ok(kinds)
+    Ok((kinds, deadlocks.first().map(Deadlock::kind)))
 }
 
 /// Returns whether locks are the cause, where the time went instead, and the next steps, a line each. Locks are not the cause only if nearly all

@@ -9,7 +9,7 @@
 //! A task may hold a lock while it waits idly for others to do something, for a semaphore, say. That lock is a gate of what these others
 //! do. Which tasks wait idly at a time is known when the clock moves on, so the order of rows of equal time does not matter.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use trace_format::{CallKind, Event, EventKind, LockId, Mode, TaskId};
@@ -35,13 +35,13 @@ pub struct Collector<'a, F> {
     tasks: FxHashMap<TaskId, TaskState>,
     dependencies: Dependencies,
     /// The tasks that held locks when they began to wait idly, for what, and since when.
-    idle: Vec<(TaskId, LockId, i64)>,
+    idle: BTreeMap<(TaskId, LockId), i64>,
     /// The dependencies of this nanosecond, with their tasks.
     fresh: Vec<(DependencyId, TaskId)>,
     now_ns: i64,
 }
 
-/// Of more tasks that hold locks and wait idly, none is looked at.
+/// The most tasks that hold locks and wait idly, and the most of their locks, that are looked at for a dependency.
 const MAX_IDLE: usize = 64;
 
 /// The state of a task besides its held locks.
@@ -74,7 +74,7 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
             rules,
             tasks: FxHashMap::default(),
             dependencies: Dependencies::default(),
-            idle: Vec::new(),
+            idle: BTreeMap::new(),
             fresh: Vec::new(),
             now_ns: i64::MIN,
         }
@@ -116,11 +116,12 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
         self.held.settle();
         for (id, task) in self.fresh.drain(..) {
             let (held, now_ns) = (&self.held, self.now_ns);
-            let others = self.idle.iter().filter(|(idle, _, since_ns)| *idle != task && *since_ns < now_ns);
-            let locks = others
-                .take(MAX_IDLE)
-                .flat_map(|(idle, ..)| held.exclusive_before(*idle, now_ns).map(|lock| (lock, *idle)));
-            self.dependencies.all[id as usize].restrict_behind(&locks.collect::<Vec<_>>());
+            let idle = self.idle.iter().take(MAX_IDLE);
+            let others = idle.filter(|((idle, _), since_ns)| *idle != task && **since_ns < now_ns);
+            let locks = others.flat_map(|((idle, _), _)| {
+                held.exclusive_before(*idle, now_ns).take(MAX_IDLE).map(|lock| (lock, *idle))
+            });
+            self.dependencies.all[id as usize].restrict_behind(&locks.take(MAX_IDLE).collect::<Vec<_>>());
         }
     }
 
@@ -128,7 +129,7 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
         let is_waiting = |state: &TaskState| state.waits.iter().any(|(wanted, _)| *wanted == lock);
         if !self.tasks.get(&task).is_some_and(is_waiting) {
             if !self.rules.measures_holds(lock) && self.held.of(task).is_some_and(|held| !held.is_empty()) {
-                self.idle.push((task, lock, row.ts_ns));
+                self.idle.insert((task, lock), row.ts_ns);
             }
             let dependency = self.want(task, lock, row);
             self.tasks.entry(task).or_default().waits.push((lock, dependency));
@@ -154,7 +155,7 @@ impl<'a, F: Fn(&Event) -> bool> Collector<'a, F> {
     /// Ends the wait of a task for a lock. Returns whether there was one.
     fn end_wait(&mut self, task: TaskId, lock: LockId, row: &Event) -> bool {
         let Some(state) = self.tasks.get_mut(&task) else { return false };
-        self.idle.retain(|(idle, of, _)| (*idle, *of) != (task, lock));
+        self.idle.remove(&(task, lock));
         let Some(at) = state.waits.iter().position(|(wanted, _)| *wanted == lock) else { return false };
         let (_, dependency) = state.waits.swap_remove(at);
         self.select(dependency, row);

@@ -11,7 +11,7 @@
 //! barrier. A thread that never used a lock has no row and could do anything, so a process counts only if it was recorded from its start, and
 //! all threads that it created have rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use trace_format::TaskId;
 
@@ -22,6 +22,19 @@ use crate::{
 
 /// A thread that was woken may wait for a CPU for as long.
 const SETTLED_NS: i64 = 200_000_000;
+
+/// A process with a thread that waits idly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    /// Whether it was recorded from its start.
+    is_whole: bool,
+    rows: usize,
+    /// Threads that it created.
+    created: usize,
+    /// Threads that have not ended, and those of them that wait without a time-out.
+    alive: usize,
+    waiting: usize,
+}
 
 /// Returns the dead ends of processes in which no task of `known` is.
 pub(super) fn deadlocks(
@@ -52,19 +65,27 @@ pub(super) fn deadlocks(
     for member in known.iter().flat_map(|deadlock| &deadlock.members) {
         process(member.wants.task).and_then(|pid| first.remove(&pid));
     }
+    let mut processes: BTreeMap<i32, Process> = first.keys().map(|pid| (*pid, Process::default())).collect();
+    for row in names.tasks() {
+        let Some(process) = processes.get_mut(&row.pid) else { continue };
+        process.is_whole |= row.tid == row.pid && row.start_ns >= Some(start_ns);
+        process.rows += 1;
+        if !open.ended.contains(&row.id) {
+            let wait = waits.get(&row.id);
+            let is_settled = wait.is_some_and(|wait| end_ns.saturating_sub(wait.start_ns) >= SETTLED_NS);
+            process.alive += 1;
+            process.waiting += usize::from(is_settled);
+        }
+    }
+    for (creator, ..) in &open.created {
+        if let Some(process) = process(*creator).and_then(|pid| processes.get_mut(&pid)) {
+            process.created += 1;
+        }
+    }
     let stuck = |(pid, wait): (i32, &OpenWait)| {
-        let rows: Vec<_> = names.tasks().iter().filter(|row| row.pid == pid).collect();
-        let is_whole = rows.iter().any(|row| row.tid == pid && row.start_ns >= Some(start_ns));
-        let of_process: BTreeSet<TaskId> = rows.iter().map(|row| row.id).collect();
-        let created = open.created.iter().filter(|(creator, ..)| of_process.contains(creator)).count();
-        let alive = || of_process.difference(&open.ended);
-        let waits_for_ever = |task: &TaskId| {
-            waits.get(task).is_some_and(|wait| end_ns.saturating_sub(wait.start_ns) >= SETTLED_NS)
-        };
-        (is_whole && created < rows.len() && alive().all(waits_for_ever)).then(|| Deadlock {
-            members: vec![Member { has: Has::Nobody, wants: *wait }],
-            behind: alive().count() - 1,
-        })
+        let Process { is_whole, rows, created, alive, waiting } = processes[&pid];
+        (is_whole && created < rows && waiting == alive)
+            .then(|| Deadlock { members: vec![Member { has: Has::Nobody, wants: *wait }], behind: alive - 1 })
     };
     first.into_iter().filter_map(stuck).collect()
 }
