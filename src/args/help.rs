@@ -3,7 +3,7 @@
 //! `-h` shows the options that a command is used with most, `--help` shows all options and the columns. clap breaks the lines of
 //! options; this file breaks the lines of the texts below the options.
 
-use clap::Command;
+use clap::{Arg, Command};
 
 use crate::terminal::wrapped;
 
@@ -73,15 +73,12 @@ fn groups(klock: &Command, is_long: bool, width: usize) -> String {
 fn for_width(command: Command, width: usize) -> Command {
     let width = width.min(MOST);
     let text = command.get_after_help().map(|text| lay_out(&text.to_string(), width));
+    let is_detail = |arg: &Arg| arg.get_help_heading().is_some_and(|heading| DETAILS.contains(&heading));
+    let has_filters = command.get_arguments().any(|arg| arg.get_id() == "lock" && is_detail(arg));
     let command = command.term_width(width).mut_subcommands(|sub| for_width(sub, width)).mut_args(|arg| {
-        let is_detail = arg.get_help_heading().is_some_and(|heading| DETAILS.contains(&heading));
-        arg.hide_short_help(is_detail)
-    });
-    let has_filters =
-        command.get_arguments().any(|arg| arg.get_id() == "lock" && arg.is_hide_short_help_set());
-    let command = command.mut_args(|arg| {
-        let is_rare = ["all", "force", "allow_loss"].contains(&arg.get_id().as_str());
-        if has_filters && is_rare { arg.hide_short_help(true) } else { arg }
+        let is_rare = has_filters && ["all", "force", "allow_loss"].contains(&arg.get_id().as_str());
+        let is_hidden = is_rare || is_detail(&arg);
+        arg.hide_short_help(is_hidden)
     });
     match text {
         Some(text) => {

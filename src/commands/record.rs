@@ -11,7 +11,7 @@ use record::{
     CommandExit, Filters, KernelDepth, LockSources, Observer, Options, ProbePreference, PthreadMethod,
     SchedRows, Stop, Summary, Target, ThreadSpace,
 };
-use trace_format::{kernel_functions::kinds, output::OutputOptions};
+use trace_format::{kernel_functions::kinds, output::OutputOptions, text::counted};
 
 use crate::{
     args::{self, LockSource, Probe, Sched, Threads},
@@ -105,7 +105,7 @@ fn output_of_program(command: &[OsString]) -> Option<Cow<'_, str>> {
 fn report_asleep(processes: &[u32]) {
     let asleep = record::asleep_in_futexes(processes);
     if asleep > 0 {
-        let threads = if asleep == 1 { "1 thread sleeps" } else { &format!("{asleep} threads sleep") };
+        let threads = counted(asleep as u64, "thread sleeps", "threads sleep");
         output::message(format_args!(
             "{threads} in a futex call that began before the recording: such waits are not seen. If the process hangs, a debugger shows its stacks \
              (`gdb -p PID`, `thread apply all bt`); `klock record COMMAND` sees the waits from their start, and names a deadlock"

@@ -26,26 +26,26 @@ pub(super) fn run() -> Result<Tally> {
     )?;
     let crashes = target().join("fuzz/crashes");
     fs::create_dir_all(&crashes)?;
+    let mut targets = Vec::new();
+    for program in &build.tests {
+        targets.extend(program.tests(&[])?.into_iter().map(|test| (program, test)));
+    }
     let mut tally = Tally::default();
     for folder in fs::read_dir(root().join("fixtures/fuzz"))? {
         let seeds = folder?.path();
         let name = seeds.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // What libFuzzer finds stays here; `fixtures/fuzz` has a few small inputs.
+        // libFuzzer writes the inputs that it finds here. `fixtures/fuzz` has a few small inputs.
         let corpus = target().join("fuzz/corpus").join(&name);
         fs::create_dir_all(&corpus)?;
-        let mut found = None;
-        for program in &build.tests {
-            let test = program.tests(&[])?.into_iter().find(|test| test.ends_with(&format!("::{name}")));
-            found = found.or(test.map(|test| (program, test)));
-        }
-        let (program, test) = found.with_context(|| format!("no fuzz target has the name {name}"))?;
+        let target = targets.iter().find(|(_, test)| test.ends_with(&format!("::{name}")));
+        let (program, test) = target.with_context(|| format!("no fuzz target has the name {name}"))?;
         let arguments = format!(
             "{} {} -artifact_prefix={}/{name}- -max_total_time={SECONDS} -timeout=10 -rss_limit_mb=1024",
             corpus.display(),
             seeds.display(),
             crashes.display()
         );
-        let run = program.command(&[&test, "--exact", "--nocapture", "--test-threads=1"]);
+        let run = program.command(&[test, "--exact", "--nocapture", "--test-threads=1"]);
         let outcome = run.env("BOLERO_LIBFUZZER_ARGS", arguments).stream()?;
         ensure!(outcome.lines.iter().any(|line| line.contains("INITED")), "{name} was not fuzzed");
         tally = tally.merge(&Tally::of_check(&outcome, &name));

@@ -104,7 +104,7 @@ impl Forward<'_> {
             // The task that woke it, by this row, or by an off-CPU time in the wait.
             let is_since = |(woken_ns, _): &(i64, Mark)| *woken_ns >= since_ns;
             let woken = || self.tasks[task].woken.filter(is_since).map(|(_, waker)| waker);
-            let waker = self.peer(ns, task, row).or_else(woken)?;
+            let waker = self.waker(ns, task, row).or_else(woken)?;
             Some(waker.not_before(since_ns))
         })
     }
@@ -131,7 +131,7 @@ impl Forward<'_> {
     }
 
     /// Returns the other task that the row names as its waker, if it was recorded.
-    fn peer(&self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Mark> {
+    fn waker(&self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Mark> {
         let peer = self.tasks.find(row.waker()?.0)?;
         let is_interrupt = || row.peer_stack().is_some_and(|stack| self.interrupts.contains(&stack));
         if peer == task || !self.tasks[peer].has_rows || is_interrupt() {
@@ -142,7 +142,7 @@ impl Forward<'_> {
 
     /// Returns the link of an off-CPU time.
     pub(super) fn off_cpu(&mut self, ns: i64, task: TaskIndex, row: &impl EventRow) -> Option<Link> {
-        let waker = self.peer(ns, task, row);
+        let waker = self.waker(ns, task, row);
         let of = &mut self.tasks[task];
         let left_ns = ns.saturating_sub(row.wait_ns().unwrap_or(0).max(0)).max(of.last_row_ns);
         let waker = waker.map(|waker| waker.not_before(left_ns));

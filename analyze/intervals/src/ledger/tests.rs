@@ -99,7 +99,7 @@ fn without_off_cpu_times_a_process_ran_for_as_long_as_the_kernel_counted() {
                 task C pid=9 tid=9 start=0 exit=100 cpu=500\n0 A init m\n10 A wait m\n30 A acquire m wait=20\n50 B init m\n60 C init m";
     let found = ledger(&trace(text));
     assert_eq!((found.alive_ns, found.locks_ns, found.ran_ns, found.unknown_ns), (300, 20, 150 + 100, 30));
-    // The processor time also covers a thread of which the trace has only the creation.
+    // The trace has only the creation of one thread. The processor time of the process includes that thread.
     let found = ledger(&trace(&text.replace("\n50 B", "\n40 A init t\n50 B").replace("cpu=150", "cpu=190")));
     assert_eq!((found.alive_ns, found.ran_ns, found.unknown_ns), (320, 190 + 100, 10));
     // With all off-CPU times the ledger ignores the processor time.

@@ -4,8 +4,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
 
 pub(super) const TASKS: i32 = 4;
-/// Two readers-writer locks, one of which stops readers for a waiting writer; a mutex; a counting semaphore; a second mutex; a barrier, for which
-/// tasks wait idly.
+/// The locks of the random programs. A waiting writer stops new readers of the `RwSem`. The `Semaphore` counts. Tasks wait idly for the `Barrier`.
 pub(super) const KINDS: [LockKind; 6] = [
     LockKind::RwSem,
     LockKind::Mutex,

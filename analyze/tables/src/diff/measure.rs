@@ -106,7 +106,7 @@ impl Change {
             let is_whole = metric.is_of_holds() || values.len() == lengths.all.len();
             Some(values).filter(|_| is_whole && !is_of_few(metric, key))
         };
-        // What was waited for or held many times in each recording of a side is not gone from all of the other one by chance.
+        // If every base recording has many waits, chance does not leave all new recordings without one.
         let is_busy = |cell: &Cell| cell.sums.cnt_lock.min(cell.sums.count) >= FEW as i64;
         let base_is_busy = base.0.cells.len() == base.1.all.len() && base.0.cells.values().all(is_busy);
         let recordings = by_recording(base).zip(by_recording(new));

@@ -303,7 +303,7 @@ fn a_file_that_cannot_be_written_is_given_up_and_what_waits_is_kept() {
     assert_eq!((backlog.take().unwrap().settled_ns, backlog.is_empty()), (3, true));
 }
 
-// What a recorded process writes into its memory becomes rows, or is skipped.
+// A recorded process may write any bytes into its memory. The recorder makes rows of them, or skips them.
 fuzz_target!(preload, |bytes: &[u8]| {
     let image = Arc::new(ProcessImage { pid: 7, new_program: true, ts_ns: 1, ..fake::image() });
     let session = ThreadSession { image, tid: 7, is_seen: true, own_tid: 7, start_ns: 2, comm: [0; 16] };

@@ -1,4 +1,4 @@
-//! Processes of which every thread waits: none is left that could signal, post or come.
+//! Finds stuck processes: every thread of the process waits, so no thread is left to signal, to post, or to come to a barrier.
 //!
 //! ```text
 //!  20 sender signals ready           nobody waits for it yet
@@ -31,8 +31,9 @@ struct Process {
     rows: usize,
     /// Threads that it created.
     created: usize,
-    /// Threads that have not ended, and those of them that wait without a time-out.
+    /// Threads that have not ended.
     alive: usize,
+    /// Threads that have not ended and wait without a time-out.
     waiting: usize,
 }
 
