@@ -79,9 +79,9 @@ impl<F: FnMut(&[i16], Found)> Thrift<'_, F> {
             return None;
         }
         match kind {
-            // Of a field, the kind is the value.
-            1 | 2 if !is_element => Some(()),
-            1..=3 => self.skip(1),
+            // Of a field, the kind is the value. Parquet's headers have no lists of them, and the library skips no byte for each.
+            1 | 2 => (!is_element).then_some(()),
+            3 => self.skip(1),
             4..=6 => {
                 let number = self.number()?;
                 (self.each)(&self.path, Found::Number(number));
@@ -128,6 +128,13 @@ mod tests {
         })?;
         assert!(length <= bytes.len());
         Some(all)
+    }
+
+    #[test]
+    fn lists_of_truth_values_are_refused() {
+        let of = |kind: u8| [0x19, 0x20 | kind, 0x01, 0x01, 0x00];
+        assert!(numbers(&of(3)).is_some());
+        assert!(numbers(&of(1)).is_none() && numbers(&of(2)).is_none());
     }
 
     #[test]

@@ -165,9 +165,10 @@ impl Parser {
 
     fn code(&self, file: u32, offset: u64) -> NamedCode {
         let Some(loaded) = self.files.get(&file) else { return NamedCode::default() };
-        let find = |copy: &FileCopy, input| {
+        // By address: blazesym adds up an offset without a check.
+        let find = |copy: &FileCopy, address| {
             let source = Source::Elf(Elf::new(&copy.path));
-            match self.symbolizer.symbolize_single(&source, input) {
+            match self.symbolizer.symbolize_single(&source, Input::VirtOffset(address)) {
                 Ok(Symbolized::Sym(symbol)) => Some(SymbolFrame::all_of(&symbol)),
                 _ => None,
             }
@@ -176,19 +177,18 @@ impl Parser {
         let segments = &loaded.facts.segments;
         let segment = segments.iter().find(|s| offset.wrapping_sub(s.offset) < s.file_bytes);
         let address = segment.map(|s| s.address.wrapping_add(offset - s.offset));
-        let debug = loaded.debug.as_ref().zip(address);
-        let functions = debug
-            .and_then(|(debug, address)| find(debug, Input::VirtOffset(address)))
-            .or_else(|| find(&loaded.copy, Input::FileOffset(offset)))
-            .or_else(|| {
-                let local = loaded.local.get_or_init(|| tail_calls::local_functions(loaded.copy.bytes));
-                let (name, offset) = tail_calls::name_of(local, address?)?;
-                Some(vec![SymbolFrame::of_local(name, offset)])
-            })
-            .unwrap_or_default();
+        let of_local = |address| {
+            let local = loaded.local.get_or_init(|| tail_calls::local_functions(loaded.copy.bytes));
+            let (name, offset) = tail_calls::name_of(local, address)?;
+            Some(vec![SymbolFrame::of_local(name, offset)])
+        };
+        let functions = address.and_then(|address| {
+            let debug = loaded.debug.as_ref().and_then(|debug| find(debug, address));
+            debug.or_else(|| find(&loaded.copy, address)).or_else(|| of_local(address))
+        });
         let keeps_frame_pointer =
             address.is_some_and(|address| loaded.rule_at(address).keeps_frame_pointer());
-        NamedCode { functions, keeps_frame_pointer }
+        NamedCode { functions: functions.unwrap_or_default(), keeps_frame_pointer }
     }
 
     fn variable(&self, file: u32, address: u64) -> Option<String> {

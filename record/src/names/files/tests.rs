@@ -130,6 +130,5 @@ fuzz_target!(elf, |bytes: &[u8]| {
     let source = Source::Elf(Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd())));
     let no_debug_files = Some(std::iter::empty::<PathBuf>());
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).set_debug_dirs(no_debug_files).build();
-    let _ = symbolizer.symbolize_single(&source, Input::FileOffset(0x1000));
     let _ = symbolizer.symbolize_single(&source, Input::VirtOffset(0x1000));
 });
