@@ -25,7 +25,7 @@ mod metrics;
 mod signals;
 
 /// The recorder gives unused memory back to the system this often. One call takes some milliseconds.
-const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     let options = options(args);
@@ -76,12 +76,15 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
 }
 
 /// Lets all threads of the recorder allocate from one arena. What one thread allocates, another one frees: with an arena for each thread,
-/// the C library keeps hundreds of megabytes that are not in use.
+/// the C library keeps hundreds of megabytes that are not in use. Long arrays, such as the columns of a page, lie outside of the arena, or
+/// short ones that stay would keep the gaps between them.
 fn share_arena() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: changes a parameter of the allocator.
+    // SAFETY: changes parameters of the allocator.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
+        // The C library raises this limit with each long array that is freed, unless a program sets it.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10);
     }
 }
 

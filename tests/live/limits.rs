@@ -1,5 +1,5 @@
 //! Limits of the disk, of the size of files and of descriptors, while root records: the trace is cut short and whole, or the error names
-//! the limit.
+//! the limit. klock's own memory stays within its limit, too.
 //!
 //! records the whole machine
 //! needs: root, gcc
@@ -157,4 +157,47 @@ fn assert_named(counts: &[u64]) {
             assert!(ended.status.success() || words.contains("ulimit -n"), "{count} {target:?}: {words}");
         }
     }
+}
+
+/// Maximum memory of a recorder and of a recovery, in KiB.
+const MAX_KIB: i64 = 512 << 10;
+
+/// Returns the memory of a process that is no file's, in KiB.
+fn own_kib(pid: u32) -> i64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    own.unwrap().trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+#[test]
+#[ignore = "full: hundreds of thousands of stacks take minutes"]
+#[expect(clippy::zombie_processes, reason = "wait4 waits for the process, and returns its memory as well")]
+fn stacks_that_are_ever_new_take_no_memory_beyond_the_limit() {
+    let place = tempfile::tempdir().unwrap();
+    let output = place.path().join("t.parquet");
+    let path = output.to_str().unwrap();
+    let mut record = as_root(&["record", "-q", "--off-cpu", "-o", path, "--"]);
+    let mut recorder = Running::start(record.arg(fixture("new_stacks")));
+    let program: i32 = recorder.line_after("running ").parse().unwrap();
+    // Some 60 bytes of the journal are a stack.
+    let journal = output.with_extension("parquet.journal");
+    let mut most = 0;
+    soon(LIMIT * 4, "200,000 stacks", || {
+        most = most.max(own_kib(recorder.child.id()));
+        fs::metadata(&journal).is_ok_and(|file| file.len() > 12_000_000)
+    });
+    recorder.child.kill().unwrap();
+    kill(program);
+    assert!(most < MAX_KIB, "klock record took {most} KiB");
+    recorder.end_within(LIMIT);
+    let recovery = klock().args(["recover", path]).spawn().unwrap();
+    let mut status = 0;
+    // SAFETY: rusage is plain numbers, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to valid places, and nothing else waits for the child.
+    unsafe { libc::wait4(recovery.id().cast_signed(), &raw mut status, 0, &raw mut usage) };
+    assert_eq!(status, 0, "klock recover failed");
+    assert!(usage.ru_maxrss < MAX_KIB, "klock recover took {} KiB", usage.ru_maxrss);
+    let stacks = Trace::open(&output).unwrap().stacks().unwrap().len();
+    assert!(stacks > 100_000, "{stacks} stacks");
 }

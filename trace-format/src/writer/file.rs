@@ -27,7 +27,7 @@ use crate::{
 /// Rows of a side table that are encoded at once.
 const BATCH_ROWS: usize = 1024;
 /// Encoded bytes of a side table that are in memory, from which on they become a row group.
-const MAX_ENCODED: usize = 8 << 20;
+const MAX_ENCODED: usize = 3 << 20;
 
 /// A file, with the size and the CRC-32 of what was written.
 #[derive(Debug)]

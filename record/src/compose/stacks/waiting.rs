@@ -12,7 +12,7 @@ use crate::names::unwind::UnwoundId;
 pub(crate) const MAX_AGE_NS: u64 = 10_000_000_000;
 const PLACES: usize = 1 << 12;
 /// No stack is dropped while fewer than this are not at their places. Every task that is off-CPU has one.
-const MIN_LIMIT: usize = 1 << 17;
+const MIN_LIMIT: usize = 1 << 16;
 
 /// The CPU and the number of an event, and whether the stack is its peer's.
 type Key = (u32, u32, bool);

@@ -38,8 +38,8 @@ pub(crate) use walk::{Frames, UnwoundId};
 
 /// Maximum size of the copies that are not unwound yet. Stacks beyond it stay those by frame pointers.
 const MAX_PENDING_BYTES: usize = 32 << 20;
-/// Maximum number of rows of all tables, 48 MB. If there would be more, the tables are read again as they are needed.
-const MAX_TABLE_ROWS: usize = 8 << 20;
+/// Maximum number of rows of all tables, 30 MB. If there would be more, the tables are read again as they are needed.
+const MAX_TABLE_ROWS: usize = 5 << 20;
 /// Maximum time that events wait for their stacks, in ns: a file may take seconds to parse.
 const MAX_DELAY_NS: u64 = 5_000_000_000;
 /// Number of copies that are unwound before the thread's priority is looked at, some milliseconds.
