@@ -3,10 +3,10 @@
 //!
 //! needs: root, gcc
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use crate::support::{
-    cannot_record, fixture, klock,
+    Running, cannot_record, fixture, kill, klock,
     place::{Place, trace_of, users},
     run, skip,
 };
@@ -87,5 +87,30 @@ fn who_waits_for_whom_is_said_when_root_records() {
         assert_stuck(&trace, words, advice);
         record(&[mode, "fixed"]);
         assert_not_stuck(&trace);
+    }
+}
+
+#[test]
+#[ignore = "needs root and gcc; run by cargo xtask test"]
+fn a_deadlock_from_before_the_recording_is_named_when_root_attaches() {
+    if let Some(reason) = cannot_record() {
+        return skip(reason);
+    }
+    let place = Place::new();
+    let stuck = Running::start(Command::new(fixture("known_stuck")).arg("crossed"));
+    let ids = stuck.line_after("stuck ");
+    let [pid, first, second] = ids.split(' ').collect::<Vec<_>>()[..] else { panic!("{ids}") };
+    let record = ["record", "-f", "-d", "200ms", "-p", pid, "-o", "t.parquet"];
+    let ended = run(klock().args(record).current_dir(place.path("")));
+    kill(pid.parse().unwrap());
+    let said = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in [
+        format!(
+            "deadlock in process {pid}, from before the recording: thread {first} waits for the mutex at 0x"
+        ),
+        format!("which thread {second} has; thread {second} waits for the mutex at 0x"),
+        format!("which thread {first} has; `gdb -p {pid}`"),
+    ] {
+        assert!(ended.status.success() && said.contains(&word), "{word} in {said}");
     }
 }

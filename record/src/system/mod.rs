@@ -4,6 +4,7 @@ pub(crate) mod clocks;
 pub(crate) mod maps;
 pub(crate) mod priority;
 pub(crate) mod procfs;
+pub(crate) mod stuck;
 
 /// Returns bytes in lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -106,13 +106,24 @@ pub fn asleep_in_futexes(processes: &[u32]) -> usize {
 ///
 /// The kernel refuses: reading it takes the rights of a debugger (`PTRACE_MODE_ATTACH_FSCREDS`, 4.5), which the user's processes have of those that they started.
 pub(crate) fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
-    // "NUMBER ARGUMENTS... SP PC", or "-1 SP PC" outside of a call, or "running" (`fs/proc/base.c`).
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))?;
+    let text = syscall_text(pid, tid)?;
     let number = text.split(' ').next().and_then(|word| word.parse().ok());
     let Some(call) = number.and_then(Syscall::of_number) else { return Ok(None) };
     let pc = text.trim_end().rsplit("0x").next().and_then(|word| u64::from_str_radix(word, 16).ok());
     let is_known = call == Syscall::NONE || pc.is_some_and(|pc| is_syscall_before(pid, pc));
     Ok(Some(call).filter(|_| is_known))
+}
+
+/// Returns the kernel's words on the system call of a thread: "NUMBER ARGUMENTS... SP PC", or "-1 SP PC" outside of a call, or "running"
+/// (`fs/proc/base.c`).
+pub(crate) fn syscall_text(pid: u32, tid: u32) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))
+}
+
+/// Returns how often the kernel has switched a thread off a CPU, modulo 2^32; `None` if it has ended.
+pub(crate) fn switches(tid: u32) -> Option<u32> {
+    let of = |key| status_number(tid, key);
+    Some(of("voluntary_ctxt_switches:")?.wrapping_add(of("nonvoluntary_ctxt_switches:")?))
 }
 
 /// Returns the state of a thread that a signal or a debugger stopped; `None` for all others.
