@@ -20,7 +20,7 @@ use trace_format::{Batch, BatchRow, Event, EventRow as _, FormatError, Trace};
 use crate::{
     engine::{
         Counts, Engine, Rules,
-        deadlock::{Deadlock, OpenLocks},
+        deadlock::{Deadlock, OpenHold, OpenLocks},
     },
     input::filter::Filter,
     input::names::{JoinedEvents, Names},
@@ -332,6 +332,8 @@ impl<'a> Input<'a> {
             counts.merge(engine.finish(end_ns, &mut sink));
             sinks.push(sink);
         }
+        let ended = &open_locks.ended;
+        open_locks.holds.retain(|hold| !(ended.contains(&hold.task) && self.is_kept_at_exit(hold)));
         let mut deadlocks = open_locks.deadlocks();
         deadlocks.extend(forks::deadlocks(&open_locks, &self.names, &self.events)?);
         if !stats.cut_short {
@@ -339,6 +341,12 @@ impl<'a> Input<'a> {
             deadlocks.extend(hangs::deadlocks(&open_locks, &deadlocks, &self.names, span));
         }
         Ok((sinks, ReadOutcome { stats, counts, end_ns, deadlocks }))
+    }
+
+    /// Whether a thread ends with this hold by design: HotSpot's last safepoint, in which no other thread is to come or go while the process exits.
+    fn is_kept_at_exit(&self, hold: &OpenHold) -> bool {
+        let function = self.names.point(hold.lock, hold.stack).function.as_deref();
+        function.is_some_and(|function| function.starts_with("SafepointSynchronize::begin"))
     }
 
     /// Returns the time at which open intervals end: the end of the window, or of the recording.

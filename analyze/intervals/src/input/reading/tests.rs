@@ -136,3 +136,16 @@ fn every_reader_reports_the_same_damaged_row_group() {
     assert!(errors[0].contains("row group 1"), "{}", errors[0]);
     assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
 }
+
+#[test]
+fn a_lock_that_the_last_safepoint_keeps_is_no_dead_end() {
+    let deadlocks = |function: &str| {
+        let text = format!(
+            "lock t thread\n10 A acquire m exclusive safepoint.cpp:9:{function}\n50 A wake t\n60 B wait m"
+        );
+        let test = crate::testing::trace(&text);
+        open(&test, &Filter::default()).deadlocks().unwrap()
+    };
+    assert_eq!(deadlocks("begin_work").len(), 1);
+    assert_eq!(deadlocks("SafepointSynchronize::begin"), [""; 0]);
+}
