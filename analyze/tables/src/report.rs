@@ -20,7 +20,6 @@ use super::{
 };
 use intervals::{
     input::filter::Filter,
-    input::names::purposes::Purpose,
     input::trust::{About, Trust},
     input::{Input, readers},
 };
@@ -319,11 +318,9 @@ fn verdict(report: &Report) -> Option<String> {
     let trust = &report.trust;
     let is_whole =
         report.is_unfiltered && report.traces == 1 && trust.lost == 0 && trust.waits_open_at_end == 0;
-    let undecided = trust.left_out.iter().filter(|left_out| left_out.purpose == Purpose::Undecided);
-    let undecided_ns: i64 = undecided.map(|left_out| left_out.wait_ns).sum();
     let waited_ns = report.totals.get("wait_total_ns")?.checked_add(trust.abandoned_wait_ns)?;
     let waited_ns = waited_ns.checked_add(report.totals.get("polled_ns")?)?;
-    let waited_ns = waited_ns.checked_add(undecided_ns)?;
+    let waited_ns = waited_ns.checked_add(trust.undecided_ns())?;
     let is_little = waited_ns.checked_mul(100)? < trust.span_ns.checked_mul(LEAST_PERCENT)?;
     (is_whole && is_little && !report.rows.is_empty()).then(|| {
         format!(

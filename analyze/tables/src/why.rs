@@ -183,6 +183,7 @@ impl<'a> Gathered<'a> {
         let lost = |used: &UsedLock| Reverse((used.lost_ns(), used.stalled_ns));
         used.sort_by_key(|used| (used.deadlock.is_none(), lost(used), used.input, used.lock));
         let waited_for = used.iter().filter(|used| used.is_waited_for()).count();
+        let waited_ns = used.iter().map(UsedLock::lost_ns).fold(0, i64::saturating_add);
         let mut locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
         let (mut judged, mut has_off_cpu) = (Vec::new(), false);
@@ -218,10 +219,12 @@ impl<'a> Gathered<'a> {
             locks.truncate(waited_for);
             locks_total = waited_for;
         }
+        let undecided_ns = trusts.iter().map(Trust::undecided_ns).fold(0, i64::saturating_add);
         let mut ledger = None;
-        // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded.
+        // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded. Longer waits that may be for a lock
+        // matter beside any lock.
         if options.filter == Filter::default()
-            && locks.iter().all(|lock| lock.quiet().is_some() || lock.kernel)
+            && (undecided_ns > waited_ns || locks.iter().all(|lock| lock.quiet().is_some() || lock.kernel))
         {
             for input in inputs {
                 ledger.get_or_insert_with(Ledger::default).merge(Ledger::of(input)?);
@@ -333,7 +336,9 @@ impl Why {
                 self.nothing().iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
             }
             _ if self.all_are_quiet() && self.stuck.is_some() => self.stuck_lines(),
-            Some(ledger) if self.all_are_quiet() || !ledger.unrecorded().is_empty() => {
+            Some(ledger)
+                if self.all_are_quiet() || !ledger.unrecorded().is_empty() || ledger.may_be_of_another_lock() =>
+            {
                 not_the_cause(ledger, self.has_off_cpu, &self.trace)
             }
             None if self.all_are_quiet() => vec![

@@ -180,6 +180,12 @@ pub struct LeftOut {
 }
 
 impl Trust {
+    /// The time of waits that may be for locks, in ns, as far as their end was seen.
+    pub fn undecided_ns(&self) -> i64 {
+        let undecided = self.left_out.iter().filter(|left_out| left_out.purpose == Purpose::Undecided);
+        undecided.map(|left_out| left_out.wait_ns).fold(0, i64::saturating_add)
+    }
+
     /// Returns the trust of several traces together.
     pub fn merged(trusts: impl IntoIterator<Item = Self>) -> Self {
         let merge = |mut all: Self, trust| {

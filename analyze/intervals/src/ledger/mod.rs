@@ -141,6 +141,11 @@ impl Ledger {
             && share(self.undecided_ns.saturating_add(self.polling_ns), LEAST_PERCENT)
     }
 
+    /// Whether tasks waited longer for what may be a lock than for all locks.
+    pub fn may_be_of_another_lock(&self) -> bool {
+        self.undecided_ns > self.locks_ns && !self.is_closed()
+    }
+
     /// Returns the parts that are at least one per cent, largest first: `ran 58 %, asleep elsewhere 40 % (38 % in flock)`.
     pub fn shares(&self) -> String {
         let mut parts = [

@@ -384,7 +384,9 @@ impl FactNames {
             lock: lock_word(names, id),
             source: row.map_or("pthread", |lock| source(lock.kind)),
             has_no_holds: row.is_some_and(|lock| has_no_holds(lock.kind, input)),
-            is_semaphore: row.is_some_and(|lock| lock.kind == LockKind::UserSemaphore),
+            // The semaphores of waiters at one site, which have no address together, are no semaphore.
+            is_semaphore: row
+                .is_some_and(|lock| lock.kind == LockKind::UserSemaphore && lock.address.is_some()),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
             slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
             were_stopped,
