@@ -10,7 +10,6 @@ mod arrow;
 mod batch;
 pub mod calendar;
 mod cell;
-mod choices;
 pub mod column;
 mod csv;
 pub mod error;
@@ -37,3 +36,16 @@ pub use format::{Format, Page};
 pub use having::{Having, RowTest, number};
 pub use help::help;
 pub use writer::{write_rows, writer};
+
+/// Defines an enum of command-line values with a word for each value, for parsing, printing and help, and the kind of value for errors. One of them
+/// is the default.
+#[macro_export]
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($values:tt)+ }) => {
+        trace_format::named_enum! {
+            $(#[$doc])*
+            #[derive(Default)]
+            $name, $what, $crate::AnalyzeError { $($values)+ }
+        }
+    };
+}
