@@ -119,6 +119,9 @@ const FEWER_TRACES: &[(&str, &str)] = &[
     ("recover", "cannot recover several traces at once; recover them one by one"),
 ];
 
+/// What the standard library says of a word that is no number.
+const NO_NUMBER: &str = "invalid digit found in string";
+
 /// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `names` those of all
 /// commands and tables.
 pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Option<String> {
@@ -140,14 +143,15 @@ pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Opti
         // The parsers of klock name the value and the valid form.
         ErrorKind::ValueValidation => {
             let words = std::error::Error::source(error)?.to_string();
-            if let Some((_, range)) = words.split_once(" is not in ") {
-                let (option, value) =
-                    (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
-                let option = option.split(' ').next().unwrap_or(option);
-                let range = range.replace("..=", " to ");
-                return Some(format!("invalid {option} '{value}': use a number from {range}"));
-            }
-            words.starts_with("invalid ").then_some(words)
+            let numbers = match words.split_once(" is not in ") {
+                Some((_, range)) => format!("number from {}", range.replace("..=", " to ")),
+                None if words == NO_NUMBER => "number".to_owned(),
+                None => return words.starts_with("invalid ").then_some(words),
+            };
+            let (option, value) =
+                (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
+            let option = option.split(' ').next().unwrap_or(option);
+            Some(format!("invalid {option} '{value}': use a {numbers}; {}", see_help(command)))
         }
         ErrorKind::InvalidValue => invalid_value(error, command),
         ErrorKind::MissingRequiredArgument => {
