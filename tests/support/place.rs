@@ -23,7 +23,7 @@ pub struct Place {
     folder: TempDir,
     /// The home of nobody; `None` for the user's own.
     home: Option<TempDir>,
-    klock: PathBuf,
+    pub klock: PathBuf,
 }
 
 /// The users to record as, by whether they are root: an ordinary one, and root if the tests run as root.

@@ -52,6 +52,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("promtool", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
     ("java", "default-jre-headless"),
+    ("javac", "default-jdk-headless"),
+    ("ruby", "ruby"),
+    ("db_bench", "rocksdb-tools"),
     ("babeltrace", "babeltrace"),
     // Stands for the package's wrapper of the pthread functions.
     ("lttng-gen-tp", "liblttng-ust-dev"),
