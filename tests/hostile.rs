@@ -1,4 +1,6 @@
 //! Files that were made to harm: each is refused with the file and the number that is too large, or read in time and within 300 MB.
+//!
+//! needs: gcc
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 

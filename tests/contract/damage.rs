@@ -1,7 +1,7 @@
 //! Damage: no bit of a trace changes without an error, and what a checkpoint has synced survives a disk that fails.
 
 use std::{
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -14,7 +14,7 @@ use trace_format::{
     recover::{recover, without_backlog},
 };
 
-use super::{event_at_extremes, read_all, small_trace};
+use super::{event_at_extremes, read_all, small_trace, some_info, write};
 
 fn verify(path: &Path) -> Result<(), FormatError> {
     Trace::open(path)?.verify()
@@ -82,6 +82,35 @@ fn cut(step: usize) {
         }
         fs::write(file, whole).unwrap();
     }
+    verify(&paths.events).unwrap();
+}
+
+#[test]
+fn a_large_trace_that_is_cut_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let events: Vec<Event> = (0..150_000)
+        .map(|at| {
+            let noise = at as i64 * 7_919 % 1_000_003;
+            Event { ts_ns: at as i64 * 1_000, count: Some(noise), ..event_at_extremes(at) }
+        })
+        .collect();
+    let paths = write(&directory.path().join("t.parquet"), &some_info(), &events);
+    let bytes: u64 = paths.all().into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    let step = usize::try_from(bytes / 1000).unwrap();
+    let mut cuts = 0;
+    for (at, path) in paths.all().into_iter().enumerate() {
+        let whole = fs::read(path).unwrap();
+        // A cut takes the end off what the last one left, so that nothing is written again.
+        let file = File::options().write(true).open(path).unwrap();
+        for length in (0..whole.len()).rev().step_by(step) {
+            file.set_len(length as u64).unwrap();
+            assert!(verify(&paths.events).is_err(), "{length} bytes of {}", path.display());
+            assert!(at > 0 || Trace::open(&paths.events).is_err(), "{length} bytes of {}", path.display());
+            cuts += 1;
+        }
+        fs::write(path, whole).unwrap();
+    }
+    assert!(cuts >= 1000 && bytes > 500_000, "{cuts} cuts of {bytes} bytes");
     verify(&paths.events).unwrap();
 }
 

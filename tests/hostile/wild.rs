@@ -218,6 +218,16 @@ fn a_lock_with_thousands_of_owners_or_waiters_is_analyzed() {
 }
 
 #[test]
+#[ignore = "full: takes minutes with a program that is built for tests"]
+fn crowds_of_tens_of_thousands_are_analyzed() {
+    let crowds =
+        [many_locks(12_000, true), many_locks(12_000, false), many_owners(40_000), many_waiters(40_000)];
+    for (events, sizes) in crowds {
+        all_commands(&write(events, sizes));
+    }
+}
+
+#[test]
 fn a_lock_with_thousands_of_waiters_is_analyzed() {
     const TASKS: i32 = 4_000;
     let tasks = || (0..TASKS).map(i64::from).zip(0..TASKS);
