@@ -5,7 +5,7 @@
 //! engine splits each wait into such shares, one per hold (`shares`). For the states of holders and for chains, one pass over all locks sends
 //! the causes of waits (`causes`): the holder of a lock may wait for another lock itself, whose holder waits for a third one. Both are lines of
 //! a holder, a waiter and their stacks, which polars adds up; stacks through the same sites are one row. All rows add up to all waits, except
-//! those of holders in chains, which add up to the waits that end at holds. Memory grows with the number of stacks. `docs/causes.md` has the
+//! those of holders in chains, which add up to the waits that end at holds. Memory grows with the number of stacks. `docs/internals/causes.md` has the
 //! definitions.
 
 use std::io::{self, Write};

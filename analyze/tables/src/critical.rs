@@ -1,7 +1,7 @@
 //! `klock critical`: the locks on the critical path of a task.
 //!
 //! A path is walked in each trace. The table has a row for each lock that is on the path or was waited for. Filters choose the locks that are
-//! shown and the waits that are added up beside them, never the path. `docs/causes.md` has the definitions.
+//! shown and the waits that are added up beside them, never the path. `docs/internals/causes.md` has the definitions.
 
 use std::{
     cmp::Reverse,

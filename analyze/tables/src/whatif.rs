@@ -1,7 +1,7 @@
 //! `klock whatif`: what a change of a lock would gain.
 //!
 //! The table has a row for each alternative: the predicted length of the run, its interval and the predicted waits. Each trace is read for the
-//! trust block, once to choose the part that is replayed, and once for the program, which is in memory. `docs/causes.md` has the definitions.
+//! trust block, once to choose the part that is replayed, and once for the program, which is in memory. `docs/internals/causes.md` has the definitions.
 
 use std::io::{self, Write};
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The forward pass notes for each task at each of its rows what the task held, and where a path that arrives there goes on. The walk sends
-//! the [`PathStep`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/causes.md` has the definitions.
+//! the [`PathStep`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/internals/causes.md` has the definitions.
 
 mod forward;
 mod links;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The rows of the waits at one object, or at one site if each object has one waiter, enter a [`Group`]. An [`Evidence`] leaves, and
-//! [`Evidence::role`] decides. The thresholds were set on programs with a known truth (docs/causes.md).
+//! [`Evidence::role`] decides. The thresholds were set on programs with a known truth (docs/internals/causes.md).
 //!
 //! * A *vain* wake-up is followed within [`VAIN_NS`] by the next wait of the same task, which woke no task in between: the task found the
 //!   lock taken. Both waits are one.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A program is what each task does, without what it waited for. A replay decides the waits anew: a few rules say who gets a lock and when. It is
-//! run without the change and with it, in several variants. `docs/causes.md` has the definitions.
+//! run without the change and with it, in several variants. `docs/internals/causes.md` has the definitions.
 
 mod build;
 mod change;
