@@ -231,3 +231,35 @@ fn a_lock_in_memory_that_processes_share_has_the_same_place_at_each_of_its_addre
     assert_eq!((place(1).as_ref(), place(3)), (Some(&first), None));
     assert_eq!(place(2).unwrap(), first.replace("+0x8", "+0x1000"));
 }
+
+#[test]
+fn a_lock_whose_memory_is_mapped_after_it_was_named_gets_its_place() {
+    /// Where nothing is mapped.
+    const FREE: u64 = 0x5000_0000_0000;
+    static NAMED_LATER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4096).unwrap();
+    let resolved = resolve(|symbols| {
+        let Incarnation { process, pid, since_ns } = myself(0);
+        let space = Space::Process(process, pid);
+        // SAFETY: nothing uses what an earlier attempt mapped there.
+        unsafe { libc::munmap(FREE as *mut _, 4096) };
+        symbols.set_watermark(i64::MAX);
+        let new = |id, address| NewLock { id: LockId(id), space, address, kind: LockKind::PthreadMutex };
+        symbols.name_lock(new(0, FREE + 8), since_ns);
+        symbols.name_lock(new(1, std::ptr::from_ref(&NAMED_LATER) as u64), since_ns);
+        // Locks are named in their order, and one without a name is not counted.
+        while symbols.found() == 0 {
+            std::thread::yield_now();
+        }
+        let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+        // SAFETY: the address is free, or the call fails.
+        let at = unsafe {
+            libc::mmap(FREE as *mut _, 4096, access, kind, std::os::fd::AsRawFd::as_raw_fd(&file), 0)
+        };
+        assert_eq!(at as u64, FREE);
+        symbols.read_mappings(pid);
+    });
+    let shared = resolved.locks.iter().find_map(|found| found.shared.as_deref());
+    assert!(shared.is_some_and(|place| place.ends_with("+0x8")), "{:?}", resolved.locks);
+}
