@@ -150,7 +150,10 @@ pub(super) fn columns(holds: &[&Hold], unfinished: Unfinished) -> Numbers {
         ("wait_caused_ns", measured(sum(|hold| hold.wait_caused_ns))),
         ("holds_contended", measured(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64)),
         ("gap_ns", (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum())),
-        ("contention_ppm", (count > 0).then(|| contended().count() as i64 * 1_000_000 / count)),
+        (
+            "contention_ppm",
+            measured(0).filter(|_| count > 0).map(|_| contended().count() as i64 * 1_000_000 / count),
+        ),
         ("owner_changes", measured(holds.iter().filter(|hold| hold.owner_changed).count() as i64)),
         ("max_waiters", measured(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0))),
         ("attempts", Some(count + abandoned + try_failed + open_waits)),

@@ -111,7 +111,7 @@ pub(super) fn always() -> Vec<Column<Row<Key>>> {
             "The part of `wait_total` in which no other task held the lock; the rest is in `wait_caused` of some row.",
         )
         .sum(),
-        measure("contention", Kind::Ppm, "`cnt_lock` divided by `count`."),
+        measure("contention", Kind::Ppm, "`cnt_lock` divided by `count`. Not known where only waits are recorded."),
         count("owner_changes", "Holds before which another task had the lock.").sum(),
         count("max_waiters", "The most tasks that waited at the same time for one of its holds."),
         count(
@@ -142,7 +142,7 @@ pub(super) fn expressions() -> Vec<Expr> {
         "avg_ns" => known(average("total_ns", "measured"), held()),
         "wait_avg_ns" => known(average("wait_total_ns", "count"), waited()),
         "gap_ns" => known(col(name), col("gaps_known") + empty()),
-        "contention_ppm" => share("cnt_lock", "count"),
+        "contention_ppm" => known(share("cnt_lock", "count"), held()),
         "attempts" => col("count") + col("abandoned") + col("try_failed") + col("open_waits"),
         name => col(name),
     };

@@ -139,7 +139,7 @@ proptest! {
                 ("wait_caused_ns", held(holds.iter().map(|hold| hold.wait_caused_ns).sum())),
                 ("holds_contended", held(holds.iter().filter(|hold| hold.waits_begun > 0).count() as i64)),
                 ("gap_ns", (!gaps.is_empty() || count == 0).then(|| gaps.iter().sum())),
-                ("contention_ppm", (count > 0).then(|| holds.iter().filter(|hold| hold.contended).count() as i64 * 1_000_000 / count)),
+                ("contention_ppm", held(0).filter(|_| count > 0).map(|_| holds.iter().filter(|hold| hold.contended).count() as i64 * 1_000_000 / count)),
                 ("owner_changes", held(holds.iter().filter(|hold| hold.owner_changed).count() as i64)),
                 ("max_waiters", held(holds.iter().map(|hold| hold.max_waiters).max().unwrap_or(0))),
                 ("min_ns", measured.iter().min().copied()),
