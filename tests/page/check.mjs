@@ -122,7 +122,7 @@ found.pinched = await state();
 // What the page says and shows beside the timeline.
 found.cards = await texts("#why article");
 found.others = await texts("#why .others button");
-found.legend = await texts(".legend span");
+found.legend = await page.evaluate(`[...document.querySelectorAll(".legend i")].map(({style}) => style.background + " " + style.opacity)`);
 found.flames = await texts(".flamegraph h3");
 if (found.flames.length) {
   await type(".flamegraph input[type=search]", await page.evaluate("document.querySelector('.frame:last-child').textContent"));

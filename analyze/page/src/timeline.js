@@ -300,9 +300,8 @@ export function timelineView(data, changed) {
     const hue = taskColours(all).values().next().value ?? c.others;
     const hasOff = all.kind.includes(OFF_CPU) || threadLevel.off.some((part) => part > 0);
     const colours = [
-      ...locks ? [[hue, "a lock is held: a colour per thread"], [hue, "below a lock: waits, in the colour of the holder", "0.6"], [c.waiting, "a thread waits for a lock"]] : [],
+      ...locks ? [[hue, "a lock is held, a colour per thread; below a thread: the locks that it holds"], [hue, "below a lock: waits, in the colour of the holder", "0.6"], [c.waiting, "a thread waits for a lock"]] : [],
       ...hasOff ? [[c.asleep, "it sleeps"], [c.ready, "it waits for a CPU"], [c.lane, "it runs, or does what was not recorded"]] : [],
-      ...locks ? [[hue, "below a thread: the locks that it holds"]] : [],
     ];
     legend.replaceChildren(...colours.map(([colour, text, opacity]) => {
       const swatch = el("i");
