@@ -236,7 +236,8 @@ impl Facts {
             is_covered,
             is_unmeasured: !input.rules().measures_holds(*lock),
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
-            lifetimes_ns: lived(&mut of_lock.waiters.keys()),
+            // A wait that is open at the end counts until then, a little longer than its process may have lived.
+            lifetimes_ns: lived(&mut of_lock.waiters.keys()).max(of_lock.waited_ns),
             tries: of_lock.tries,
             polled_ns: of_lock.polled_ns(),
             polled_lifetimes_ns: lived(&mut of_lock.polled.keys()),
