@@ -95,7 +95,7 @@ struct Code {
 struct Semaphore {
     /// Times that a task that had a permit gave it back.
     own: u64,
-    /// Times that a task gave back what it did not have, or took a second permit.
+    /// Times that a task gave back what it did not have, or waited for or took a second permit.
     foreign: u64,
     /// The tasks that have a permit, and since when.
     takers: Vec<(TaskId, i64)>,
@@ -168,6 +168,7 @@ impl<'a, F: Fn(u32) -> u32> Observed<'a, F> {
         match row.kind() {
             EventKind::Wait => {
                 object.stacks.insert(row.stack());
+                object.semaphore.waited_for(task);
                 let named = purposes.by_stack(row.stack());
                 object.semaphore.is_named |= named.is_some_and(|(purpose, _)| purpose == Purpose::Lock);
                 object.has_condition |= named.is_some_and(|(purpose, _)| purpose == Purpose::CondVar);
@@ -318,6 +319,11 @@ impl Code {
 }
 
 impl Semaphore {
+    /// A task that waits for a permit that it has itself waits for a signal, as in a `Condition` of Python.
+    fn waited_for(&mut self, task: TaskId) {
+        self.foreign += u64::from(self.takers.iter().any(|(taker, _)| *taker == task));
+    }
+
     fn taken(&mut self, task: TaskId, ts_ns: i64) {
         if let Some(taker) = self.takers.iter_mut().find(|(taker, _)| *taker == task) {
             (self.foreign, *taker) = (self.foreign + 1, (task, ts_ns));

@@ -68,6 +68,8 @@ fn a_semaphore_is_a_lock_if_its_waits_or_its_takers_say_so() {
     let condition = "10 A acquire s f\n20 A wait s sem_wait<PyThread_acquire_lock\n30 C wake s\n40 A acquire s f wait=20\n50 A wake s";
     assert_eq!(purpose(python), Purpose::Lock);
     assert_eq!(purpose(condition), Purpose::Semaphore);
+    let never_signalled = "10 A acquire s f\n20 A wait s sem_wait<PyThread_acquire_lock";
+    assert_eq!(purpose(never_signalled), Purpose::Semaphore);
     let binary = "10 A acquire s f\n20 B wait s sem_wait\n30 A wake s\n40 B acquire s f wait=20\n50 B wake s";
     assert_eq!(purpose(binary), Purpose::Lock);
     let signal = "20 B wait s sem_wait\n30 A wake s\n40 B acquire s f wait=20\n50 A wake s\n60 B acquire s f";
