@@ -229,7 +229,7 @@ impl TraceFile {
 /// Decodes a footer without its tail, after its lengths were checked.
 pub(crate) fn decode_footer(path: &Path, bytes: &[u8]) -> Result<ParquetMetaData, FormatError> {
     let (mut columns, mut children) = (0, 0);
-    let walked = thrift::walk(bytes, |path, found| match (path, found) {
+    let walked = thrift::walk(bytes, thrift::FOOTER, |path, found| match (path, found) {
         ([2], Found::Elements(count)) => columns = count,
         ([2, 5], Found::Number(number)) => children = number.max(children),
         _ => {}

@@ -127,7 +127,7 @@ impl PageHeader {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut header = Self { values: -1, ..Self::default() };
         let mut kind = -1;
-        header.bytes = thrift::walk(bytes, |path, found| {
+        header.bytes = thrift::walk(bytes, thrift::PAGE, |path, found| {
             let Found::Number(number) = found else { return };
             match path {
                 [1] => kind = number,
