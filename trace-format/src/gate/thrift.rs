@@ -9,7 +9,7 @@
 /// Maximum depth of structs and lists. Parquet's footer has eight.
 const MAX_DEPTH: usize = 16;
 
-/// Kinds of values. A truth value is of the kind 1 or 2, and so is a list of them, which Parquet has nowhere.
+/// Kinds of values. A truth value has the kind 1 or 2. Parquet has no lists of truth values.
 const BOOL: u8 = 1;
 const BYTE: u8 = 3;
 const I16: u8 = 4;
