@@ -163,13 +163,13 @@ impl<F: FnMut(&[i16], Found)> Thrift<'_, F> {
             };
             let known = usize::try_from(id).ok().and_then(|id| fields.get(id.checked_sub(1)?)).copied();
             self.path.push(id);
-            self.skip_value(head & 0xf, (known, false), depth)?;
+            self.skip_value(head & 0xf, known, depth)?;
             self.path.pop();
         }
     }
 
     /// Skips a value of this kind. `known` is the kind that it must have, if the library knows it.
-    fn skip_value(&mut self, kind: u8, (known, is_element): (Option<u8>, bool), depth: usize) -> Option<()> {
+    fn skip_value(&mut self, kind: u8, known: Option<u8>, depth: usize) -> Option<()> {
         let fits = |known: u8| match known {
             BOOL => matches!(kind, 1 | 2),
             NEVER => false,
@@ -180,8 +180,8 @@ impl<F: FnMut(&[i16], Found)> Thrift<'_, F> {
             return None;
         }
         match kind {
-            // Of a field, the kind is the value. The library skips no byte for an element.
-            1 | 2 => (!is_element).then_some(()),
+            // The kind is the value.
+            1 | 2 => Some(()),
             BYTE => self.skip(1),
             I16 | I32 | I64 => {
                 let number = self.number()?;
@@ -214,7 +214,11 @@ impl<F: FnMut(&[i16], Found)> Thrift<'_, F> {
         }
         (self.each)(&self.path, Found::Elements(count));
         // An empty list may have any kind.
-        (0..count).try_for_each(|_| self.skip_value(head & 0xf, (of, true), depth + 1))
+        // The library skips no byte for a truth value in a list.
+        if count > 0 && matches!(head & 0xf, 1 | 2) {
+            return None;
+        }
+        (0..count).try_for_each(|_| self.skip_value(head & 0xf, of, depth + 1))
     }
 }
 
