@@ -75,10 +75,20 @@ pub(crate) fn user_of(pid: u32) -> Option<u32> {
 
 /// Returns the first number in a line of a thread's status.
 fn status_number(tid: impl Display, key: &str) -> Option<u32> {
+    let [number] = status_numbers(tid, [key])?;
+    Some(number)
+}
+
+/// Returns the first numbers in lines of a thread's status.
+fn status_numbers<const N: usize>(tid: impl Display, keys: [&str; N]) -> Option<[u32; N]> {
     let status = fs::read(format!("/proc/{tid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    let number = |key| -> Option<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_ascii_whitespace().next()?.parse().ok()
+    };
+    let numbers = keys.map(number);
+    numbers.iter().all(Option::is_some).then(|| numbers.map(Option::unwrap_or_default))
 }
 
 /// Returns the number of seccomp filters of this process (Linux 5.9).
@@ -122,8 +132,8 @@ pub(crate) fn syscall_text(pid: u32, tid: u32) -> io::Result<String> {
 
 /// Returns how often the kernel has switched a thread off a CPU, modulo 2^32; `None` if it has ended.
 pub(crate) fn switches(tid: u32) -> Option<u32> {
-    let of = |key| status_number(tid, key);
-    Some(of("voluntary_ctxt_switches:")?.wrapping_add(of("nonvoluntary_ctxt_switches:")?))
+    let keys = ["voluntary_ctxt_switches:", "nonvoluntary_ctxt_switches:"];
+    status_numbers(tid, keys).map(|[by_itself, preempted]| by_itself.wrapping_add(preempted))
 }
 
 /// Returns the state of a thread that a signal or a debugger stopped; `None` for all others.
