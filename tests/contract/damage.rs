@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use trace_format::{
     Event, FormatError, LockId, LockKind, LockRow, RunInfo, SideRows, TaskId, TaskRow, Trace, TraceWriter,
     output::OutputOptions,
-    paths::journal_path,
+    paths::{TracePaths, journal_path},
     recover::{recover, without_backlog},
 };
 
@@ -60,29 +60,33 @@ fn each_of_ten_thousand_flipped_bits_is_found() {
 
 #[test]
 fn a_trace_that_is_cut_is_refused() {
-    cut(37);
+    cut(&small_trace().1, 37);
 }
 
 #[test]
 #[ignore = "full: thousands of damaged files take minutes"]
 fn a_trace_that_is_cut_at_any_byte_is_refused() {
-    cut(1);
+    cut(&small_trace().1, 1);
     cut_the_journal(1);
 }
 
-/// Cuts the files at a byte of each `step`, one after the other.
-fn cut(step: usize) {
-    let (_directory, paths) = small_trace();
-    for (at, file) in paths.all().into_iter().enumerate() {
-        let whole = fs::read(file).unwrap();
-        for length in (0..whole.len()).step_by(step) {
-            fs::write(file, &whole[..length]).unwrap();
-            assert!(verify(&paths.events).is_err(), "{length} bytes of {}", file.display());
-            assert!(at > 0 || Trace::open(&paths.events).is_err(), "{length} bytes of {}", file.display());
+/// Cuts the files of a trace at a byte of each `step`, one after the other. Returns the number of cuts.
+fn cut(paths: &TracePaths, step: usize) -> usize {
+    let mut cuts = 0;
+    for (at, path) in paths.all().into_iter().enumerate() {
+        let whole = fs::read(path).unwrap();
+        // A cut takes the end off what the last one left, so that nothing is written again.
+        let file = File::options().write(true).open(path).unwrap();
+        for length in (0..whole.len()).rev().step_by(step) {
+            file.set_len(length as u64).unwrap();
+            assert!(verify(&paths.events).is_err(), "{length} bytes of {}", path.display());
+            assert!(at > 0 || Trace::open(&paths.events).is_err(), "{length} bytes of {}", path.display());
+            cuts += 1;
         }
-        fs::write(file, whole).unwrap();
+        fs::write(path, whole).unwrap();
     }
     verify(&paths.events).unwrap();
+    cuts
 }
 
 #[test]
@@ -97,21 +101,8 @@ fn a_large_trace_that_is_cut_is_refused() {
     let paths = write(&directory.path().join("t.parquet"), &some_info(), &events);
     let bytes: u64 = paths.all().into_iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     let step = usize::try_from(bytes / 1000).unwrap();
-    let mut cuts = 0;
-    for (at, path) in paths.all().into_iter().enumerate() {
-        let whole = fs::read(path).unwrap();
-        // A cut takes the end off what the last one left, so that nothing is written again.
-        let file = File::options().write(true).open(path).unwrap();
-        for length in (0..whole.len()).rev().step_by(step) {
-            file.set_len(length as u64).unwrap();
-            assert!(verify(&paths.events).is_err(), "{length} bytes of {}", path.display());
-            assert!(at > 0 || Trace::open(&paths.events).is_err(), "{length} bytes of {}", path.display());
-            cuts += 1;
-        }
-        fs::write(path, whole).unwrap();
-    }
+    let cuts = cut(&paths, step);
     assert!(cuts >= 1000 && bytes > 500_000, "{cuts} cuts of {bytes} bytes");
-    verify(&paths.events).unwrap();
 }
 
 /// Returns the files of a recorder that was killed after three checkpoints of 100 events, and its events.
