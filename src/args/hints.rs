@@ -119,7 +119,7 @@ const FEWER_TRACES: &[(&str, &str)] = &[
     ("recover", "cannot recover several traces at once; recover them one by one"),
 ];
 
-/// What the standard library says of a word that is no number.
+/// The error of the standard library for a word that should be a number, such as `x`.
 const NO_NUMBER: &str = "invalid digit found in string";
 
 /// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `names` those of all

@@ -14,7 +14,7 @@ use crate::support::{
 
 const NOT_SEEN: &str = "not seen: whether a lock is the cause";
 
-/// A script, which calls its program by `$RECORD`, and words of which `klock why` says one.
+/// A name, a script that runs its program as `$RECORD PROGRAM`, and texts. `klock why` prints one of the texts.
 type Load = (&'static str, &'static str, &'static [&'static str]);
 
 /// Four threads or processes each. A wait for the lock of the interpreter is undecided where hardly any thread wakes another one.
