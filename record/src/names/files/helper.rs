@@ -199,7 +199,8 @@ impl Running {
     /// Waits until there is an answer, or the connection is closed.
     fn wait_for_answer(&self, limit: &WaitLimit) -> Result<(), CallError> {
         let started = Instant::now();
-        let ticks_at_start = self.usage().ticks;
+        // Known when the answer is late: most answers come before.
+        let mut ticks_at_start = None;
         loop {
             let timeout = Timespec::try_from(LOOK_INTERVAL.min(limit.limit)).unwrap_or_default();
             if poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout))
@@ -210,11 +211,12 @@ impl Running {
             if limit.is_over() {
                 return Err(CallError::Stopped);
             }
+            let usage = self.usage();
+            let ticks_at_start = *ticks_at_start.get_or_insert(usage.ticks);
             if started.elapsed() < limit.limit {
                 continue;
             }
             // Whether it is stuck or only slow depends on the processor time that it got, not on that which passed.
-            let usage = self.usage();
             let per_second = rustix::param::clock_ticks_per_second().max(1);
             let used = Duration::from_millis(1000 * usage.ticks.saturating_sub(ticks_at_start) / per_second);
             if used >= limit.limit || !usage.computes || started.elapsed() >= BUSY_FACTOR * limit.limit {

@@ -214,6 +214,15 @@ impl Mappings {
         })
     }
 
+    /// Returns the mapping of the code at an address.
+    pub(crate) fn find_code(
+        &self,
+        incarnation: Incarnation,
+        address: u64,
+    ) -> Option<(Mapping, Option<usize>)> {
+        self.find(incarnation, address).filter(|(mapping, _)| mapping.is_code())
+    }
+
     /// Returns a module that [`find`](Self::find) returned, and the files.
     pub(crate) fn module(&mut self, index: usize) -> (&mut Module, &mut TargetFiles) {
         (&mut self.modules[index], &mut self.files)

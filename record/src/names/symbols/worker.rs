@@ -46,8 +46,9 @@ const MAX_QUEUED: usize = 1 << 14;
 const MAX_UNCOVERED: usize = 1 << 12;
 /// Number of addresses whose names are remembered. Those of 100 bytes take 20 MB.
 const MAX_NAMED: usize = 1 << 14;
-/// Maximum number of queued stacks whose functions are looked up together: each look-up is a question to another process.
-const MAX_BATCH: usize = 64;
+/// Number of addresses whose functions are asked for together. A question to another process takes several switches of tasks, each of
+/// which may wait for a processor.
+const MAX_ASKED: usize = 1 << 10;
 
 /// Time between two looks at the watermark while something waits for it.
 const WATERMARK_INTERVAL: Duration = Duration::from_millis(20);
@@ -77,8 +78,9 @@ pub(super) struct Worker {
     /// All requests about times up to this one are served.
     watermark_ns: i64,
     frames: Remembered<FrameKey, NamedFrames, MAX_NAMED>,
-    /// The code at addresses that were looked up together, until their stacks are.
+    /// The code at the addresses of the next look-ups in the queue, and the number of these look-ups.
     functions: FxHashMap<FrameKey, NamedCode>,
+    batch: usize,
     /// Stacks and locks that were not sent yet, stacks by id: look-ups are done in the order in which they were requested.
     stacks: Vec<SharedStack>,
     locks: Vec<FoundLock>,
@@ -148,6 +150,7 @@ impl Worker {
             watermark_ns: 0,
             frames: Remembered::default(),
             functions: FxHashMap::default(),
+            batch: 0,
             stacks: Vec::new(),
             locks: Vec::new(),
             sent: 0,
@@ -283,16 +286,18 @@ impl Worker {
         if !are_many && !self.queue.front().is_some_and(|next| self.is_ready(next)) {
             return false;
         }
-        if are_many || self.stop.is_urgent() {
-            self.unnamed += u64::from(are_many);
-            // The checkpoints have the addresses of a stack.
-            self.queue.pop_front();
-            return true;
-        }
-        if matches!(self.queue.front(), Some(Request::Stack(..))) && self.functions.is_empty() {
+        let is_dropped = are_many || self.stop.is_urgent();
+        if !is_dropped && self.batch == 0 {
             self.look_up_functions();
         }
-        match self.queue.pop_front() {
+        self.batch = self.batch.saturating_sub(1);
+        let next = self.queue.pop_front();
+        if is_dropped {
+            self.unnamed += u64::from(are_many);
+            // The checkpoints have the addresses of a stack.
+            return true;
+        }
+        match next {
             Some(Request::Stack(id, frames)) => {
                 let frames = self.stack(&frames);
                 self.stacks.push(SharedStack { id, frames });
@@ -323,7 +328,12 @@ impl Worker {
     /// Looks up the functions at the user addresses of the next stacks together.
     fn look_up_functions(&mut self) {
         let mut wanted: FxHashMap<FrameKey, (FileId, u64)> = FxHashMap::default();
-        for request in self.queue.iter().take(MAX_BATCH).take_while(|request| self.is_ready(request)) {
+        let mut batch = 0;
+        for request in self.queue.iter().take_while(|request| self.is_ready(request)) {
+            if wanted.len() >= MAX_ASKED {
+                break;
+            }
+            batch += 1;
             let Request::Stack(_, raw) = request else { continue };
             let Some(incarnation) = raw.incarnation else { continue };
             for (depth, &address) in raw.user.iter().enumerate() {
@@ -331,7 +341,7 @@ impl Worker {
                 let key = FrameKey(Some(incarnation.process), address, returns);
                 if !self.frames.contains(&key)
                     && !wanted.contains_key(&key)
-                    && let Some((mapping, module)) = self.mappings.find(incarnation, address)
+                    && let Some((mapping, module)) = self.mappings.find_code(incarnation, address)
                     && let Some(file) = module.and_then(|module| self.mappings.file_of(module))
                 {
                     let offset = address - mapping.start + mapping.offset;
@@ -339,6 +349,7 @@ impl Worker {
                 }
             }
         }
+        self.batch = batch;
         let (keys, of): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
         self.functions = keys.into_iter().zip(self.mappings.files.symbols(&of)).collect();
     }
@@ -413,9 +424,7 @@ impl Worker {
 
     fn user_frame(&mut self, incarnation: Incarnation, address: u64, before: u64) -> NamedFrames {
         let mut bare = Frame { address: Some(address), ..Frame::default() };
-        let Some((mapping, module)) =
-            self.mappings.find(incarnation, address).filter(|(mapping, _)| mapping.is_code())
-        else {
+        let Some((mapping, module)) = self.mappings.find_code(incarnation, address) else {
             return NamedFrames::bare(bare);
         };
         bare.module =
