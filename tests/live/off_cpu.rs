@@ -392,6 +392,7 @@ fn recorded_of_machine_once(option: &str) -> Vec<(String, bool)> {
     for batch in trace.events().unwrap() {
         for event in batch.unwrap().iter().filter(|event| event.kind == EventKind::OffCpu) {
             let task = &tasks[usize::try_from(event.task.unwrap().0).unwrap()];
+            assert!(task.comm.as_ref().is_none_or(|comm| !comm.starts_with("klock-")), "{task:?}");
             if let Some(is_kernel) = is_kernel_thread(task.tid) {
                 found.insert(task.tid, (task.comm.clone().unwrap_or_default(), is_kernel));
             }

@@ -199,6 +199,9 @@ impl KernelSide {
                     if let Some(reached) = reached_ns.get_mut(event.cpu as usize) {
                         *reached = event.ts_ns;
                     }
+                    if is_own_process(event.tgid) {
+                        return;
+                    }
                     let mut waker = if event.flags & flag::PEER != 0 { event.peer_tgid } else { 0 };
                     if waker != 0 && is_own_process(waker) {
                         event.peer_user_stack = stack::NONE;
@@ -214,8 +217,7 @@ impl KernelSide {
                 }),
                 Item::Descriptor(bytes) => decode::descriptor(bytes).map(|descriptor| match descriptor {
                     Descriptor::Stack(stack) => composer.stacks.announce(&stack),
-                    Descriptor::UserStack(header, _)
-                        if header.peer != 0 && is_own_process(header.incarnation.tgid) => {}
+                    Descriptor::UserStack(header, _) if is_own_process(header.incarnation.tgid) => {}
                     Descriptor::UserStack(header, bytes) => {
                         let Some(unwinder) = unwinder else { return };
                         let pid = header.incarnation.tgid;

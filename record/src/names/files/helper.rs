@@ -286,8 +286,8 @@ static RUN_HELPER: extern "C" fn() = {
     run
 };
 
-// The processes of this recorder: klock, and the helpers that it starts. Recorded tasks are woken by them, and by interrupts that come while
-// they run, but their frames are of no use, and klock's own file takes a tenth of a second to read.
+// The processes of this recorder: klock, and the helpers that it starts. They are not recorded. Recorded tasks are woken by them, and by
+// interrupts that come while they run, but their frames are of no use, and klock's own file takes a tenth of a second to read.
 
 /// Number of helpers that can be known; there are some six.
 const HELPERS: usize = 16;

@@ -61,8 +61,6 @@ pub(crate) struct MappingReader {
 
 /// Time between two reports of the look-ups that are left.
 const REPORT: Duration = Duration::from_millis(50);
-/// Maximum number of look-ups that the thread has not read, some 800 bytes each: it reads none while it waits for a file.
-const MAX_UNREAD: usize = 1 << 14;
 /// Maximum size of the mappings of a process that are read while it waits.
 const MAX_MAPPINGS_BYTES: u64 = 1 << 20;
 
@@ -152,12 +150,12 @@ impl Symbols {
         });
     }
 
-    /// Sends a look-up, unless the thread has too many to read. Returns whether it did.
+    /// Sends a look-up, unless too many wait. Returns whether it did.
     fn look_up(&self, request: Request) -> bool {
-        let Shared { unread, unsent, .. } = &*self.shared;
-        let has_room = unread.load(Ordering::Relaxed) < MAX_UNREAD;
+        let Shared { waiting, unsent, .. } = &*self.shared;
+        let has_room = self.shared.has_room();
         if has_room {
-            unread.fetch_add(1, Ordering::Relaxed);
+            waiting.fetch_add(1, Ordering::Relaxed);
             self.send(request);
         } else {
             unsent.fetch_add(1, Ordering::Relaxed);

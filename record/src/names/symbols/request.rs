@@ -139,6 +139,10 @@ pub(super) enum Request {
     Finish,
 }
 
+/// Maximum number of look-ups that wait, some 800 bytes each. If there are more, the later ones are not done: the stacks that come often are
+/// mostly among the first.
+const MAX_WAITING: usize = 1 << 15;
+
 /// The numbers that the thread and its users see without a message.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
@@ -146,11 +150,18 @@ pub(super) struct Shared {
     pub(super) watermark_ns: AtomicI64,
     /// Number of stacks whose functions were looked up.
     pub(super) named: AtomicU64,
-    /// Number of look-ups that were sent and not read, and of those that were not sent.
-    pub(super) unread: AtomicUsize,
+    /// Number of look-ups that were sent and not done, and of those that were not sent.
+    pub(super) waiting: AtomicUsize,
     pub(super) unsent: AtomicU64,
     /// Number of stacks and locks that can be requested as results.
     pub(super) found: AtomicU64,
+}
+
+impl Shared {
+    /// Returns whether another look-up may wait.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < MAX_WAITING
+    }
 }
 
 // The text of a process's mappings, from its reading to its parsing.

@@ -40,8 +40,6 @@ use crate::{
 
 /// Maximum number of kernel locks that are named at once in a round of the recording; others are queued.
 const MAX_AT_ONCE: u32 = 500;
-/// Maximum number of queued look-ups, some 400 bytes each. If there are more, the first ones are not looked up.
-const MAX_QUEUED: usize = 1 << 14;
 /// Maximum number of locks that wait for mappings which cover them.
 const MAX_UNCOVERED: usize = 1 << 12;
 /// Number of addresses whose names are remembered. Those of 100 bytes take 20 MB.
@@ -210,9 +208,6 @@ impl Worker {
 
     /// Serves a request at once, or queues it. Returns whether it was the last one.
     fn serve(&mut self, request: Request) -> bool {
-        if matches!(request, Request::Stack(..) | Request::Lock { .. } | Request::KernelLock { .. }) {
-            self.shared.unread.fetch_sub(1, Ordering::Relaxed);
-        }
         match request {
             Request::AwaitMappings { pid } => *self.awaited.entry(pid).or_default() += 1,
             Request::AwaitedMappings(unparsed) => {
@@ -252,6 +247,7 @@ impl Worker {
             // delay the reading of mappings.
             Request::KernelLock { lock, address, kind } if self.named_at_once < MAX_AT_ONCE => {
                 self.named_at_once += 1;
+                self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.name_kernel_lock(lock, address, kind);
             }
             request @ Request::KernelLock { .. } => self.queue.push_back(request),
@@ -282,18 +278,21 @@ impl Worker {
 
     /// Does the first look-up in the queue, if it is ready. Returns whether there was one.
     fn look_up_next(&mut self) -> bool {
-        let are_many = self.queue.len() > MAX_QUEUED;
-        if !are_many && !self.queue.front().is_some_and(|next| self.is_ready(next)) {
+        let Some(next) = self.queue.front() else { return false };
+        let is_blocked = !self.is_ready(next);
+        // A process whose mappings cannot be read for long must not keep others from their names.
+        if is_blocked && self.shared.has_room() {
             return false;
         }
-        let is_dropped = are_many || self.stop.is_urgent();
+        let is_dropped = is_blocked || self.stop.is_urgent();
         if !is_dropped && self.batch == 0 {
             self.look_up_functions();
         }
         self.batch = self.batch.saturating_sub(1);
         let next = self.queue.pop_front();
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         if is_dropped {
-            self.unnamed += u64::from(are_many);
+            self.unnamed += u64::from(is_blocked);
             // The checkpoints have the addresses of a stack.
             return true;
         }
@@ -306,6 +305,7 @@ impl Worker {
             Some(request @ Request::Lock { lock, incarnation, address }) => {
                 let mapping = self.mappings.find(incarnation, address);
                 if mapping.is_none() && self.uncovered.len() < MAX_UNCOVERED {
+                    self.shared.waiting.fetch_add(1, Ordering::Relaxed);
                     self.uncovered.push(request);
                 }
                 let shared = mapping.and_then(|(mapping, _)| mapping.shared_place(address));
