@@ -176,6 +176,9 @@ fn a_mistyped_name_of_a_lock_is_answered_with_the_one_that_was_meant() {
     let folder = Folder::new().with_trace(&one_wait());
     folder.klock(&["report", "--lock", "cahce_lock"]).fails(1, &["'cahce_lock'", "did you mean cache_lock?"]);
     folder.klock(&["report", "--lock", "queue"]).fails(1, &["no such lock; the busiest are"]);
+    folder
+        .klock(&["report", "--kind", "rwsem"])
+        .fails(1, &["'rwsem'", "the kinds of the trace's locks are pthread_mutex"]);
     folder.klock(&["waits", "--task", "worker-b"]).fails(1, &["no such task; use a thread id", "--by task"]);
 }
 

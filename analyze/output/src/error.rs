@@ -19,6 +19,9 @@ pub enum AnalyzeError {
     /// A selector matches no lock of the trace.
     #[error("cannot find lock '{wanted}': the trace has no such lock; {}{}", meant(near.as_deref()), suggestions(busiest))]
     LockNotFound { wanted: String, near: Option<String>, busiest: Vec<String> },
+    /// The trace has no lock of the selected kinds.
+    #[error("cannot find kind '{wanted}': the kinds of the trace's locks are {known}")]
+    KindNotFound { wanted: String, known: String },
     /// A selector matches several locks where one is needed.
     #[error("cannot choose a lock: '{wanted}' matches {count} locks; use one of {}", candidates.join(", "))]
     AmbiguousLock { wanted: String, count: usize, candidates: Vec<String> },
@@ -122,6 +125,7 @@ impl AnalyzeError {
             self,
             Self::Empty { .. }
                 | Self::LockNotFound { .. }
+                | Self::KindNotFound { .. }
                 | Self::TaskNotFound { .. }
                 | Self::WindowAfterEnd { .. }
                 | Self::SymbolNotFound { .. }

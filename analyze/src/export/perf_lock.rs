@@ -7,7 +7,7 @@
 use std::io;
 
 use rustc_hash::FxHashMap;
-use trace_format::{LockId, LockKind, Mode, TaskId, Trace};
+use trace_format::{LockId, LockKind, LockRow, Mode, TaskId, Trace};
 
 use super::{
     options::{Aggregate, Options},
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::charges::add;
 use intervals::{
-    input::filter::Filter,
     input::names::{Names, UNKNOWN, printable},
     items::{Item, Needs, Outcome, Wait},
 };
@@ -65,7 +64,9 @@ impl Sums {
 /// Writes the table of the traces.
 pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     let (mut rows, mut trusts): (Vec<(Sums, Vec<String>)>, _) = (Vec::new(), Vec::new());
-    for input in &open(traces, &kernel_unless_chosen(&options.filter))? {
+    // perf knows kernel locks only.
+    let takes_all = !options.filter.kinds.is_empty() || options.filter.lock.is_some();
+    for input in &open(traces, &options.filter)? {
         let names = &input.names;
         // A reused address is one row, as in perf; the first lock gives the name.
         let mut sums: FxHashMap<Key, (Sums, LockId)> = FxHashMap::default();
@@ -74,8 +75,9 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
             if let Item::Wait(wait) = item
                 && is_selected
                 && matches!(wait.outcome, Outcome::Acquired | Outcome::Abandoned(_))
-                && let Some(key) = key(wait, options.aggregate, names)
+                && let Some(lock) = names.lock(wait.lock).filter(|lock| takes_all || lock.kind.is_kernel())
             {
+                let key = key(wait, lock, options.aggregate, names);
                 let ns = wait.wait_ns.max(0);
                 let one = Sums { contended: 1, total_ns: ns, max_ns: ns };
                 sums.entry(key).or_insert((Sums::default(), wait.lock)).0.merge(&one);
@@ -101,25 +103,15 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     Ok(Written::new(rows.len(), trusts, Vec::new()))
 }
 
-/// Returns the filter, restricted to kernel locks unless it chooses locks itself.
-fn kernel_unless_chosen(filter: &Filter) -> Filter {
-    let mut filter = filter.clone();
-    if filter.kinds.is_empty() && filter.lock.is_none() {
-        filter.kinds = LockKind::ALL.iter().copied().filter(|kind| kind.is_kernel()).collect();
-    }
-    filter
-}
-
-fn key(wait: &Wait, aggregate: Aggregate, names: &Names) -> Option<Key> {
-    let lock = names.lock(wait.lock)?;
-    Some(match aggregate {
+fn key(wait: &Wait, lock: &LockRow, aggregate: Aggregate, names: &Names) -> Key {
+    match aggregate {
         Aggregate::Caller => {
             Key::Caller(names.point_number(wait.lock, wait.stack), type_of(lock.kind, wait.mode))
         }
         Aggregate::Task => Key::Task(wait.task),
         Aggregate::Lock => Key::Lock(lock.address.unwrap_or(0), lock.pid, type_name(lock.kind)),
         Aggregate::Owner => Key::Owner(wait.owner),
-    })
+    }
 }
 
 /// Returns perf's word for a kind of lock and a mode.

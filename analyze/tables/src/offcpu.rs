@@ -275,6 +275,11 @@ impl Table for OffCpu {
         if self.by != By::Pair || !page.columns.is_empty() {
             return table::write_table(self, columns, page, out);
         }
+        let total = units::duration(self.total_ns);
+        let head = format!(
+            "{total} off the CPU; each block: who woke, its stack, --, the stack that slept, its times"
+        );
+        writeln!(out, "{}\n", page.style.line(&head))?;
         self.rows.iter().try_for_each(|row| write_block(row, self.total_ns, page.style, out))?;
         layout::more(self.hidden_rows(), "pair", "", page.style, out)
     }

@@ -4,7 +4,7 @@
 //! the intervals of the engine: a hold by its owner, a wait by the waiting task. A `Selection` resolves a filter against a
 //! trace.
 
-use std::{convert::Infallible, fmt, str::FromStr};
+use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 
 use trace_format::{LockId, LockKind, Mode, TaskId, TaskRow};
 
@@ -137,6 +137,18 @@ pub(super) fn resolve_lock(names: &Names, selector: &LockSelector) -> Result<Vec
         return Err(AnalyzeError::LockNotFound { wanted, near, busiest: Vec::new() });
     }
     Ok(found)
+}
+
+/// Checks that a lock of the trace, if it has any, is of one of these kinds.
+pub(super) fn check_kinds(names: &Names, kinds: &[LockKind]) -> Result<(), AnalyzeError> {
+    let known: BTreeSet<LockKind> = names.locks().iter().map(|lock| lock.kind).collect();
+    if known.is_empty() || kinds.iter().any(|kind| known.contains(kind)) {
+        return Ok(());
+    }
+    let list = |kinds: &mut dyn Iterator<Item = &LockKind>| {
+        kinds.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    Err(AnalyzeError::KindNotFound { wanted: list(&mut kinds.iter()), known: list(&mut known.iter()) })
 }
 
 /// Returns the tasks that `selector` selects: one or more.

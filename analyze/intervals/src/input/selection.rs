@@ -73,6 +73,9 @@ impl Selection {
             Some(selector) => Some(FxHashSet::from_iter(filter::resolve_lock(names, selector)?)),
             None => None,
         };
+        if !filter.kinds.is_empty() {
+            filter::check_kinds(names, &filter.kinds)?;
+        }
         let start_ns = match trace.info().clocks_start.monotonic_ns {
             0 => first_time(trace)?,
             start_ns => start_ns,

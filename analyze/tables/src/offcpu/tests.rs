@@ -49,7 +49,9 @@ fn each_key_adds_up_the_same_times() {
 fn text_has_a_block_per_pair_and_other_formats_have_a_row() {
     let table = of(THREE, &Options { limit: Some(1), ..Options::default() });
     let text = text_of(|out| table.write(&Page::default(), out));
-    let block = "    waker:           waker (tid 12, pid 10)
+    let block = "1.95 µs off the CPU; each block: who woke, its stack, --, the stack that slept, its times
+
+    waker:           waker (tid 12, pid 10)
     hand_over
     futex_wake
     try_to_wake_up
