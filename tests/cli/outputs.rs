@@ -9,7 +9,7 @@ use std::{
         process::{CommandExt as _, ExitStatusExt as _},
     },
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,
 };
@@ -186,11 +186,12 @@ fn reports_follow_the_umask_and_a_trace_the_mode_option() {
     }
 }
 
-/// Returns a folder with a trace of several waits; 30,000 take a while to read.
+/// Returns a folder with a trace of several waits; 30,000 take a while to read. Their times follow no rule that a file could be too small for.
 fn long_trace(waits: i64) -> Folder {
     let events: Vec<Event> = (0..waits)
         .flat_map(|round| {
-            one_wait().into_iter().map(move |event| Event { ts_ns: event.ts_ns + round * 3_000_000, ..event })
+            let start_ns = round * 4_000_000 + round * round % 999_983;
+            one_wait().into_iter().map(move |event| Event { ts_ns: event.ts_ns + start_ns, ..event })
         })
         .collect();
     Folder::new().with_trace(&events)
@@ -203,7 +204,16 @@ fn interrupted(command: &[&str], number: i32) -> Folder {
     until("a signal before the end", || {
         waits = (2 * waits).min(1 << 20);
         let folder = long_trace(waits);
-        let mut child = klock(&folder).args(command).stderr(Stdio::null()).spawn().unwrap();
+        let mut klock = klock(&folder);
+        // A shell without a terminal lets what it starts in the background ignore SIGINT.
+        // SAFETY: signal is safe to call between fork and exec.
+        unsafe {
+            klock.pre_exec(move || {
+                libc::signal(number, libc::SIG_DFL);
+                Ok(())
+            })
+        };
+        let mut child = klock.args(command).stderr(Stdio::piped()).spawn().unwrap();
         let mut has_ended = false;
         soon("the temporary file", || {
             has_ended = child.try_wait().unwrap().is_some();
@@ -212,9 +222,13 @@ fn interrupted(command: &[&str], number: i32) -> Folder {
         if !has_ended {
             signal(&child, number);
         }
-        let status = child.wait().unwrap();
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
         let is_whole = folder.path("out").exists();
-        assert!(status.signal() == Some(number) || is_whole && status.success(), "{command:?}: {status}");
+        let said = String::from_utf8_lossy(&stderr);
+        assert!(
+            status.signal() == Some(number) || is_whole && status.success(),
+            "{command:?}: {status}: {said}"
+        );
         (!is_whole).then_some(folder)
     })
 }

@@ -6,7 +6,7 @@
 use crate::support::{
     klock, most_of,
     place::{Place, trace_of, users},
-    run,
+    run, said,
 };
 
 const NOT_SEEN: &[&str] = &["not seen: whether a lock is the cause"];
@@ -41,9 +41,7 @@ fn waits_without_a_call_of_lock_are_found_or_said_to_be_not_seen() {
                 record.args(["record", "-f", "-o"]).arg(&trace).arg("--").arg(&program).arg(mode);
                 let ended = run(&mut record);
                 assert!(ended.status.success(), "{mode}: {}", ended.stderr);
-                let ended = run(klock().arg("why").arg(&trace));
-                let said = format!("{} {}", ended.stdout, ended.stderr);
-                let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+                let said = said(&run(klock().arg("why").arg(&trace)));
                 for word in if is_root { of_root } else { of_user } {
                     assert!(said.contains(word), "{mode}, root {is_root}: no {word:?} in {said}");
                 }

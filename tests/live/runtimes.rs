@@ -9,7 +9,7 @@ use std::{fs, path::Path, process::Command};
 use crate::support::{
     klock, most_of,
     place::{Place, trace_of, users},
-    run,
+    run, said,
 };
 
 const NOT_SEEN: &str = "not seen: whether a lock is the cause";
@@ -149,8 +149,7 @@ fn said_of(place: &Place, is_root: bool, script: &str) -> String {
 }
 
 fn why(trace: &Path) -> String {
-    let ended = run(klock().args(["why", "-n", "1"]).arg(trace));
-    format!("{} {}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+    said(&run(klock().args(["why", "-n", "1"]).arg(trace)))
 }
 
 #[test]

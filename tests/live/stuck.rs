@@ -8,7 +8,7 @@ use std::{path::Path, process::Command};
 use crate::support::{
     Running, cannot_record, fixture, kill, klock,
     place::{Place, trace_of, users},
-    run, skip,
+    run, said, skip,
 };
 
 /// Modes, the words of the deadlock, and those of the advice.
@@ -25,9 +25,7 @@ const MODES: [(&str, &[&str], &str); 8] = [
 
 #[track_caller]
 fn assert_stuck(trace: &Path, words: &[&str], advice: &str) {
-    let ended = run(klock().arg("why").arg(trace));
-    let said = format!("{} {}", ended.stderr, ended.stdout);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = said(&run(klock().arg("why").arg(trace)));
     assert!(said.contains("deadlock at the end: "), "{said}");
     for word in words.iter().chain([&advice]) {
         assert!(said.contains(word), "{word} in {said}");
@@ -36,8 +34,8 @@ fn assert_stuck(trace: &Path, words: &[&str], advice: &str) {
 
 #[track_caller]
 fn assert_not_stuck(trace: &Path) {
-    let ended = run(klock().arg("why").arg(trace));
-    assert!(!(ended.stderr + &ended.stdout).contains("deadlock"), "{}", ended.stdout);
+    let said = said(&run(klock().arg("why").arg(trace)));
+    assert!(!said.contains("deadlock"), "{said}");
 }
 
 #[test]
@@ -103,7 +101,7 @@ fn a_deadlock_from_before_the_recording_is_named_when_root_attaches() {
     let record = ["record", "-f", "-d", "200ms", "-p", pid, "-o", "t.parquet"];
     let ended = run(klock().args(record).current_dir(place.path("")));
     kill(pid.parse().unwrap());
-    let said = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = said(&ended);
     for word in [
         format!(
             "deadlock in process {pid}, from before the recording: thread {first} waits for the mutex at 0x"

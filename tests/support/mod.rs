@@ -241,6 +241,11 @@ pub fn run(command: &mut Command) -> Ended {
     Running::start(command.stdin(Stdio::null())).end_within(SESSION)
 }
 
+/// Returns what a command printed, without the breaks of lines.
+pub fn said(ended: &Ended) -> String {
+    format!("{} {}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Returns all events of a trace.
 #[track_caller]
 pub fn events(trace: &Trace) -> Vec<Event> {
