@@ -14,10 +14,11 @@ use crate::{
 };
 
 /// The documents with samples of klock's output.
-const WITH_SAMPLES: [&str; 5] = [
+const WITH_SAMPLES: [&str; 6] = [
     "README.md",
     "docs/first-problem.md",
     "docs/reading-a-report.md",
+    "docs/other-tables.md",
     "docs/lock-order.md",
     "docs/pictures.md",
 ];
