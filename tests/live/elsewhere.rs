@@ -11,12 +11,14 @@ use crate::support::{
 
 const NOT_SEEN: &[&str] = &["not seen: whether a lock is the cause"];
 const POLLED: &[&str] = &["arena", "threads try for it again and again"];
+/// The lock is the condition variable that its users wait for.
+const CONDITIONAL: &[&str] = &["catalog_changed (condvar): 4 threads waited", "passed it on"];
 const STOPPED: &[&str] = &["its holders are stopped", "stopped by a signal or a debugger"];
 /// An ordinary user has no row of a program that calls no lock.
 const NO_EVENT: &[&str] = &["the trace holds no events", "as root"];
 
 /// Modes, and words that `klock why` says of a recording of root and of an ordinary user's.
-const MODES: [(&str, &[&str], &[&str]); 9] = [
+const MODES: [(&str, &[&str], &[&str]); 12] = [
     ("polled", POLLED, POLLED),
     ("requeued", &["moved (futex): 4 threads waited"], NOT_SEEN),
     ("several", NOT_SEEN, NOT_SEEN),
@@ -25,6 +27,14 @@ const MODES: [(&str, &[&str], &[&str]); 9] = [
     ("fcntl", &[NOT_SEEN[0], "in fcntl", "does not record locks of files"], NO_EVENT),
     ("semop", &[NOT_SEEN[0], "in sem", "System V semaphores"], NO_EVENT),
     ("stopped", STOPPED, STOPPED),
+    ("conditional", CONDITIONAL, CONDITIONAL),
+    ("ring", &[NOT_SEEN[0], "in io_uring_enter", "waits through io_uring"], NOT_SEEN),
+    // An ordinary user has no right to the priorities.
+    (
+        "inverted",
+        &["bus", "mid", "let the holder inherit that (PTHREAD_PRIO_INHERIT)"],
+        &["bus", "without a CPU"],
+    ),
     ("stdio", &["(futex): 4 threads waited", "passed it on"], NOT_SEEN),
 ];
 
