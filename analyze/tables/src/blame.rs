@@ -1,12 +1,11 @@
-//! `klock blame`: each nanosecond of each wait, charged to the site or the task that held the lock then, and with `--chains` to the
-//! hold at the end of its chain of waits.
+//! `klock blame`: which site or task held the lock during each nanosecond of each wait. With `--chains`: which hold is at the end of the
+//! chain of waits.
 //!
-//! B waits 100 ns for A, of which A holds the lock for 90: 90 ns are charged to A's hold, 10 ns to the hand-off. Without states and chains, the
-//! engine splits each wait into such shares, one per hold (`shares`). For the states of holders and for chains, one pass over all locks sends
-//! the causes of waits (`causes`): the holder of a lock may wait for another lock itself, whose holder waits for a third one. Both are lines of
-//! a holder, a waiter and their stacks, which polars adds up; stacks through the same sites are one row. All rows add up to all waits, except
-//! those of holders in chains, which add up to the waits that end at holds. Memory grows with the number of stacks. `docs/internals/causes.md` has the
-//! definitions.
+//! B waits 100 ns for A, of which A holds the lock for 90: 90 ns are charged to A's hold, 10 ns to the hand-off. The engine splits each wait
+//! into such shares, one per hold (`shares`). States of holders and chains need one pass over all locks (`causes`), because the holder of a
+//! lock may wait for another lock, whose holder waits for a third one. polars adds the shares up by holder, waiter and their stacks;
+//! stacks through the same sites are one row. The rows add up to all waits; the rows of chains add up to the waits that end at holds. Memory
+//! grows with the number of stacks. `docs/internals/causes.md` has the definitions.
 
 use std::io::{self, Write};
 
