@@ -51,6 +51,21 @@ fn every_flipped_bit_is_found_and_none_changes_a_row() {
 }
 
 #[test]
+fn a_flipped_bit_of_the_checksum_itself_is_found() {
+    const BEFORE: &[u8] = br#"{"footer":""#;
+    let (_directory, TracePaths { events, .. }) = small_trace();
+    let whole = fs::read(&events).unwrap();
+    let found = whole.windows(BEFORE.len()).rposition(|bytes| bytes == BEFORE);
+    let first = found.unwrap() + BEFORE.len();
+    for bit in 0..8 * 8 {
+        let mut damaged = whole.clone();
+        damaged[first + bit / 8] ^= 1 << (bit % 8);
+        fs::write(&events, damaged).unwrap();
+        assert!(verify(&events).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
 #[ignore = "full: thousands of damaged files take minutes"]
 fn each_of_ten_thousand_flipped_bits_is_found() {
     let flips = flip_bits(5);
