@@ -211,12 +211,12 @@ impl Running {
             if limit.is_over() {
                 return Err(CallError::Stopped);
             }
-            let usage = self.usage();
-            let ticks_at_start = *ticks_at_start.get_or_insert(usage.ticks);
+            let ticks_at_start = *ticks_at_start.get_or_insert_with(|| self.usage().ticks);
             if started.elapsed() < limit.limit {
                 continue;
             }
             // Whether it is stuck or only slow depends on the processor time that it got, not on that which passed.
+            let usage = self.usage();
             let per_second = rustix::param::clock_ticks_per_second().max(1);
             let used = Duration::from_millis(1000 * usage.ticks.saturating_sub(ticks_at_start) / per_second);
             if used >= limit.limit || !usage.computes || started.elapsed() >= BUSY_FACTOR * limit.limit {
