@@ -53,6 +53,17 @@ fn signal(child: &Child, signal: i32) {
     unsafe { libc::kill(child.id().cast_signed(), signal) };
 }
 
+/// Sets what a signal does to the program that a command starts.
+fn act_on(command: &mut Command, signal: i32, action: libc::sighandler_t) {
+    // SAFETY: signal is safe to call between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            libc::signal(signal, action);
+            Ok(())
+        })
+    };
+}
+
 #[test]
 fn what_is_made_of_a_trace_is_for_those_alone_who_may_read_the_trace() {
     let folder = Folder::new().with_trace(&one_wait());
@@ -206,13 +217,7 @@ fn interrupted(command: &[&str], number: i32) -> Folder {
         let folder = long_trace(waits);
         let mut klock = klock(&folder);
         // A shell without a terminal lets what it starts in the background ignore SIGINT.
-        // SAFETY: signal is safe to call between fork and exec.
-        unsafe {
-            klock.pre_exec(move || {
-                libc::signal(number, libc::SIG_DFL);
-                Ok(())
-            })
-        };
+        act_on(&mut klock, number, libc::SIG_DFL);
         let mut child = klock.args(command).stderr(Stdio::piped()).spawn().unwrap();
         let mut has_ended = false;
         soon("the temporary file", || {
@@ -260,13 +265,7 @@ fn a_hang_up_that_is_ignored_does_not_end_an_export() {
     let folder = long_trace(30_000);
     let mut command = klock(&folder);
     command.args(["export", "--format", "csv", "-o", "out"]);
-    // SAFETY: signal is safe to call between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGHUP, libc::SIG_IGN);
-            Ok(())
-        })
-    };
+    act_on(&mut command, libc::SIGHUP, libc::SIG_IGN);
     let mut child = command.spawn().unwrap();
     soon("the temporary file", || !other_files(&folder).is_empty());
     signal(&child, libc::SIGHUP);

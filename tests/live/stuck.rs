@@ -101,6 +101,7 @@ fn a_deadlock_from_before_the_recording_is_named_when_root_attaches() {
     let record = ["record", "-f", "-d", "200ms", "-p", pid, "-o", "t.parquet"];
     let ended = run(klock().args(record).current_dir(place.path("")));
     kill(pid.parse().unwrap());
+    assert_eq!(ended.stdout, "");
     let said = said(&ended);
     for word in [
         format!(

@@ -1,8 +1,8 @@
 //! `klock blame`: which site or task held the lock during each nanosecond of each wait. With `--chains`: which hold is at the end of the
 //! chain of waits.
 //!
-//! B waits 100 ns for A, of which A holds the lock for 90: 90 ns are charged to A's hold, 10 ns to the hand-off. The engine splits each wait
-//! into such shares, one per hold (`shares`). States of holders and chains need one pass over all locks (`causes`), because the holder of a
+//! For example, B waits 100 ns for a lock, and A holds the lock during 90 of them. A's hold is charged 90 ns, the hand-off 10 ns. The engine
+//! splits each wait into such shares, one per hold (`shares`). States of holders and chains need one pass over all locks (`causes`), because the holder of a
 //! lock may wait for another lock, whose holder waits for a third one. polars adds the shares up by holder, waiter and their stacks;
 //! stacks through the same sites are one row. The rows add up to all waits; the rows of chains add up to the waits that end at holds. Memory
 //! grows with the number of stacks. `docs/internals/causes.md` has the definitions.
