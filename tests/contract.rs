@@ -132,6 +132,8 @@ fn tasks_at_extremes() -> Vec<TaskRow> {
         exit_ns: [Some(i64::MAX), None, Some(i64::MIN)][at % 3],
         parent: [Some(TaskId(0)), None, Some(TaskId(i32::MAX))][at % 3],
         process_cpu_ns: [Some(i64::MAX), Some(i64::MIN), None][at % 3],
+        throttled_periods: [None, Some(i64::MAX), Some(i64::MIN)][at % 3],
+        throttled_ns: [Some(i64::MIN), None, Some(i64::MAX)][at % 3],
     };
     texts().into_iter().enumerate().map(row).collect()
 }

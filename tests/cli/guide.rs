@@ -11,7 +11,7 @@ fn the_version_names_the_commit_the_parts_and_the_format_of_traces() {
     let version = folder.klock(&["--version"]);
     let lines: Vec<&str> = version.succeeds().lines().collect();
     assert!(lines[0].starts_with("klock 0.") && lines[0].ends_with(')'), "{lines:?}");
-    assert_eq!(lines[1..], ["features: record, analyze", "trace format: 1.5"]);
+    assert_eq!(lines[1..], ["features: record, analyze", "trace format: 1.6"]);
     assert_eq!(folder.klock(&["-V"]).succeeds().lines().count(), 1);
 }
 

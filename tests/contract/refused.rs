@@ -185,6 +185,8 @@ fn ids_that_are_not_dense_are_an_error_with_their_row() {
         ("cgroup", text()),
         ("parent_task_id", Arc::new(Int32Array::from(vec![None::<i32>; 2]))),
         ("process_cpu_ns", long()),
+        ("throttled_periods", long()),
+        ("throttled_ns", long()),
     ];
     // Columns of nulls only are written as nullable, so the schema accepts them.
     write_parquet(&paths.tasks, columns, Some(serde_json::to_string(&info).unwrap()));

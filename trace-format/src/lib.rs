@@ -101,4 +101,4 @@ pub use {
 /// The format's major version. A reader refuses a trace with a newer major version than its own.
 pub const FORMAT_MAJOR: u32 = 1;
 /// The format's minor version. It grows when a column or a word is added; older readers ignore columns that they do not know.
-pub const FORMAT_MINOR: u32 = 5;
+pub const FORMAT_MINOR: u32 = 6;

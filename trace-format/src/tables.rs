@@ -272,14 +272,29 @@ table! {
         cgroup "cgroup": Option<String> = "its cgroup (v2 path)";
         parent "parent_task_id" since 3: Option<TaskId> = "the task that created it; null if that was not seen, if the creator has no rows, or after an exec";
         process_cpu_ns "process_cpu_ns" since 5: Option<i64> = "of a process's first thread: the processor time of the process until its exit, or the end of the recording; null if not known";
+        throttled_periods "throttled_periods" since 6: Option<i64> = "of a process's first thread: how often its control group used up its quota of processor time; null without a quota";
+        throttled_ns "throttled_ns" since 6: Option<i64> = "how long processors did not run that group then, added up over processors";
     }
 }
 
 impl TaskRow {
     /// Returns the row of a thread of which only its ids are known.
     pub const fn new(id: TaskId, pid: i32, tid: i32) -> Self {
-        let (comm, start_ns, exit_ns, cgroup, parent, process_cpu_ns) = (None, None, None, None, None, None);
-        Self { id, pid, tid, comm, start_ns, exit_ns, cgroup, parent, process_cpu_ns }
+        let (comm, start_ns, exit_ns, cgroup, parent) = (None, None, None, None, None);
+        let (process_cpu_ns, throttled_periods, throttled_ns) = (None, None, None);
+        Self {
+            id,
+            pid,
+            tid,
+            comm,
+            start_ns,
+            exit_ns,
+            cgroup,
+            parent,
+            process_cpu_ns,
+            throttled_periods,
+            throttled_ns,
+        }
     }
 }
 

@@ -135,6 +135,8 @@ impl Sessions {
         let state = self.images[at].get_or_insert_with(|| {
             if !tasks_reported {
                 context.tasks.start_image(pid, image.known.clone(), image.ts_ns as i64, image.new_program);
+            } else if let Some(known) = &image.known {
+                context.tasks.move_to(pid, &known.group);
             }
             let space = Space::Process(context.tasks.process(pid), pid);
             let (process, tasks) = (Arc::clone(image), FxHashMap::default());

@@ -10,7 +10,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
 
-use crate::compose::recent::{Recent, RecentKey};
+use crate::{
+    compose::recent::{Recent, RecentKey},
+    system::{
+        clocks::process_time_ns,
+        control_groups::{ControlGroup, Throttling},
+    },
+};
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +33,8 @@ pub(crate) struct Known {
     pub comm: Option<String>,
     /// Its start, CLOCK_MONOTONIC, in nanoseconds.
     pub start_ns: Option<i64>,
-    /// Its cgroup, as a path below the root of cgroup v2.
-    pub cgroup: Option<String>,
+    /// Its control group, as it was when klock saw it, or the task that started it, first.
+    pub group: ControlGroup,
     /// Its creator, if that was announced.
     pub parent: Option<TaskIncarnation>,
 }
@@ -38,11 +44,24 @@ pub(crate) struct Known {
 pub(crate) struct TaskIncarnation(u32);
 
 /// The end of a process that announced it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ProcessExit {
     pub exit_ns: i64,
+    pub times: ProcessTimes,
+}
+
+/// What the kernel has counted for a process until now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProcessTimes {
     /// The processor time of all its threads.
     pub cpu_ns: Option<i64>,
+    pub throttling: Option<Throttling>,
+}
+
+impl ProcessTimes {
+    pub(crate) fn of(pid: u32) -> Self {
+        Self { cpu_ns: process_time_ns(pid), throttling: ControlGroup::of(pid).throttling }
+    }
 }
 
 /// Time after the end of a thread or a process for which it is known by its id.
@@ -93,17 +112,28 @@ struct Incarnation {
     exit_ns: Option<i64>,
     /// Whether its birth was announced before it began to record itself.
     is_born: bool,
-    /// The processor time of its process, if it is the first thread.
+    /// Those of its process at its end, if it is the first thread.
     #[serde(skip)]
-    process_cpu_ns: Option<i64>,
+    times: ProcessTimes,
 }
 
 impl Incarnation {
-    fn set_process_time(&mut self, cpu_ns: Option<i64>, ids: &[Option<TaskId>], rows: &mut TaskRows) {
-        self.process_cpu_ns = cpu_ns.or(self.process_cpu_ns);
+    fn set_times(&mut self, times: ProcessTimes, ids: &[Option<TaskId>], rows: &mut TaskRows) {
+        let ProcessTimes { cpu_ns, throttling } = times;
+        let before = std::mem::take(&mut self.times);
+        self.times =
+            ProcessTimes { cpu_ns: cpu_ns.or(before.cpu_ns), throttling: throttling.or(before.throttling) };
         if let Some(id) = ids[self.key.0 as usize] {
-            rows.change(id, |row| row.process_cpu_ns = self.process_cpu_ns);
+            rows.change(id, |row| self.add_times(row));
         }
+    }
+
+    fn add_times(&self, row: &mut TaskRow) {
+        row.process_cpu_ns = self.times.cpu_ns;
+        let throttled = self.times.throttling.as_ref().zip(self.known.group.throttling.as_ref());
+        let throttled = throttled.and_then(|(now, before)| now.since(before));
+        row.throttled_periods = throttled.map(|throttled| throttled.periods);
+        row.throttled_ns = throttled.map(|throttled| throttled.ns);
     }
 }
 
@@ -157,11 +187,10 @@ impl Tasks {
             None => self.look_up(tgid, tid),
         }
         let Self { by_tid, rows, ids, orphans, .. } = self;
-        let Some(Incarnation { key, known, exit_ns, process_cpu_ns, .. }) = by_tid.get(&tid) else {
-            unreachable!("looked up above")
-        };
+        let Some(incarnation) = by_tid.get(&tid) else { unreachable!("looked up above") };
+        let Incarnation { key, known, exit_ns, .. } = incarnation;
         let id = rows.push(known, *exit_ns);
-        rows.change(id, |row| row.process_cpu_ns = *process_cpu_ns);
+        rows.change(id, |row| incarnation.add_times(row));
         ids[key.0 as usize] = Some(id);
         if let Some(parent) = known.parent {
             match ids[parent.0 as usize] {
@@ -198,8 +227,8 @@ impl Tasks {
         let number = -1 - self.goroutines.len() as i32;
         let Self { goroutines, rows, by_tid, .. } = self;
         *goroutines.entry((process, goroutine)).or_insert_with(|| {
-            let cgroup = by_tid.get(&tgid).and_then(|leader| leader.known.cgroup.clone());
-            let known = Known { tgid, comm: Some("goroutine".to_owned()), cgroup, ..Known::default() };
+            let group = by_tid.get(&tgid).map(|leader| leader.known.group.clone()).unwrap_or_default();
+            let known = Known { tgid, comm: Some("goroutine".to_owned()), group, ..Known::default() };
             let id = rows.push(&known, None);
             rows.change(id, |row| row.tid = number);
             id
@@ -235,25 +264,25 @@ impl Tasks {
                     self.start_process(task.tgid, ts_ns);
                 }
                 let creator = self.by_tid.get(&task.parent_tid);
-                let cgroup = creator.and_then(|creator| creator.known.cgroup.clone());
+                let group = creator.map(|creator| creator.known.group.clone()).unwrap_or_default();
                 let parent = creator.map(|creator| creator.key);
                 self.start(Known {
                     tgid: task.tgid,
                     tid: task.tid,
                     comm,
                     start_ns: Some(ts_ns),
-                    cgroup,
+                    group,
                     parent,
                 });
             }
             code::TASK_EXEC => {
                 // The thread that called exec takes over the process id.
-                let cgroup = self.by_tid.get(&task.tid).and_then(|old| old.known.cgroup.clone());
+                let group = self.by_tid.get(&task.tid).map(|old| old.known.group.clone()).unwrap_or_default();
                 self.exit(task.parent_tid, ts_ns);
                 self.exit(task.tid, ts_ns);
                 self.start_process(task.tgid, ts_ns);
                 let start_ns = Some(ts_ns);
-                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns, cgroup, parent: None });
+                self.start(Known { tgid: task.tgid, tid: task.tid, comm, start_ns, group, parent: None });
             }
             code::TASK_RENAME => self.rename(task.tid, comm),
             code::TASK_EXIT => {
@@ -275,6 +304,13 @@ impl Tasks {
         self.start(Known { start_ns, ..known });
     }
 
+    /// Notes the group in which a process was found as it asked to be recorded: it may have left its parent's.
+    pub(crate) fn move_to(&mut self, pid: u32, group: &ControlGroup) {
+        if let Some(leader) = self.by_tid.get_mut(&pid) {
+            leader.known.group.clone_from(group);
+        }
+    }
+
     /// Starts a thread of a process that records itself, at its birth. Of a process that is not known, nothing is.
     pub(crate) fn born(&mut self, tgid: u32, tid: u32, parent_tid: u32, ts_ns: i64) {
         if tid == tgid || !self.processes.contains_key(&tgid) {
@@ -282,9 +318,11 @@ impl Tasks {
         }
         self.exit(tid, ts_ns);
         let creator = self.by_tid.get(&parent_tid).filter(|creator| creator.known.tgid == tgid);
-        let (parent, cgroup) =
-            (creator.map(|creator| creator.key), creator.and_then(|creator| creator.known.cgroup.clone()));
-        self.start(Known { tgid, tid, comm: None, start_ns: Some(ts_ns), cgroup, parent });
+        let (parent, group) = (
+            creator.map(|creator| creator.key),
+            creator.map(|creator| creator.known.group.clone()).unwrap_or_default(),
+        );
+        self.start(Known { tgid, tid, comm: None, start_ns: Some(ts_ns), group, parent });
         if let Some(born) = self.by_tid.get_mut(&tid) {
             born.is_born = true;
         }
@@ -319,9 +357,9 @@ impl Tasks {
         });
         if !same {
             self.exit(tid, ts_ns);
-            let cgroup = self.by_tid.get(&pid).and_then(|leader| leader.known.cgroup.clone());
+            let group = self.by_tid.get(&pid).map(|leader| leader.known.group.clone()).unwrap_or_default();
             let start_ns = Some(ts_ns);
-            self.start(Known { tgid: pid, tid, comm: None, start_ns, cgroup, parent: None });
+            self.start(Known { tgid: pid, tid, comm: None, start_ns, group, parent: None });
         }
         self.rename_thread(tid, comm);
     }
@@ -344,17 +382,19 @@ impl Tasks {
         self.exit(pid, exit.exit_ns);
         let Self { by_tid, rows, ids, .. } = self;
         if let Some(leader) = by_tid.get_mut(&pid) {
-            leader.set_process_time(exit.cpu_ns, ids, rows);
+            leader.set_times(exit.times.clone(), ids, rows);
         }
     }
 
-    /// Reads the processor time of each process that started at this time or later and, as far as is known, runs.
-    pub(crate) fn read_process_times(&mut self, since_ns: i64, read: impl Fn(u32) -> Option<i64>) {
+    /// Reads the times of each process that, as far as is known, runs. The processor time counts if it started at this time or later.
+    pub(crate) fn read_process_times(&mut self, since_ns: i64, read: impl Fn(u32) -> ProcessTimes) {
         let Self { by_tid, rows, ids, .. } = self;
         for leader in by_tid.values_mut() {
             let Known { tgid, tid, start_ns, .. } = leader.known;
-            if tid == tgid && leader.exit_ns.is_none() && start_ns >= Some(since_ns) {
-                leader.set_process_time(read(tgid), ids, rows);
+            if tid == tgid && leader.exit_ns.is_none() && ids[leader.key.0 as usize].is_some() {
+                let ProcessTimes { cpu_ns, throttling } = read(tgid);
+                let cpu_ns = cpu_ns.filter(|_| start_ns >= Some(since_ns));
+                leader.set_times(ProcessTimes { cpu_ns, throttling }, ids, rows);
             }
         }
     }
@@ -380,7 +420,8 @@ impl Tasks {
         let key = TaskIncarnation(self.ids.len() as u32);
         self.ids.push(None);
         let tid = known.tid;
-        let started = Incarnation { key, known, exit_ns: None, is_born: false, process_cpu_ns: None };
+        let started =
+            Incarnation { key, known, exit_ns: None, is_born: false, times: ProcessTimes::default() };
         if let Some(before) = self.by_tid.insert(tid, started) {
             // An incarnation that is gone gets no row any more.
             self.orphans.remove(&before.key);
@@ -451,7 +492,7 @@ impl TaskRows {
             comm: known.comm.clone(),
             start_ns: known.start_ns,
             exit_ns,
-            cgroup: known.cgroup.clone(),
+            cgroup: known.group.path.clone(),
             ..TaskRow::new(id, known.tgid as i32, known.tid as i32)
         });
         self.changed.insert(id);

@@ -32,10 +32,10 @@ use super::{
     region::{Region, RegionConfig},
 };
 use crate::{
-    compose::tasks::ProcessExit,
+    compose::tasks::{ProcessExit, ProcessTimes},
     names::symbols::MappingReader,
     system::{
-        clocks::{TimeOffsets, monotonic_ns, process_time_ns},
+        clocks::{TimeOffsets, monotonic_ns},
         priority::raise_priority,
         procfs,
     },
@@ -214,7 +214,7 @@ impl Desk<'_> {
             let _ = self.queue.ledger.account(uid, owner).charge(charge);
             let ahead_ns = TimeOffsets::of(&pid.to_string()).map_or(0, |offsets| offsets.monotonic_ns);
             let exit_ns = asked_ns(&hello, ahead_ns) as i64;
-            self.queue.add_exit(pid, ProcessExit { exit_ns, cpu_ns: process_time_ns(pid) });
+            self.queue.add_exit(pid, ProcessExit { exit_ns, times: ProcessTimes::of(pid) });
             return Ok(());
         }
         let Some(TimeOffsets { monotonic_ns: clock_ahead_ns, .. }) = TimeOffsets::of(&pid.to_string()) else {

@@ -6,15 +6,12 @@ use trace_format::SideRows;
 
 use super::{STEPS, Session, kernel::KernelSide, start::MAPPINGS_TIMEOUT};
 use crate::{
-    compose::Composer,
+    compose::{Composer, tasks::ProcessTimes},
     error::RecordError,
     names::symbols::Resolved,
     options::{Progress, RecordPhase, Summary},
     preload::Preload,
-    system::{
-        clocks::{clocks_now, process_time_ns},
-        priority::raise_priority,
-    },
+    system::{clocks::clocks_now, priority::raise_priority},
     write::sink::Sink,
 };
 
@@ -57,7 +54,7 @@ impl Session<'_> {
         }
         let clocks_end = clocks_now();
         let tasks = &mut self.pipeline.composer.tasks;
-        tasks.read_process_times(self.clocks_start.monotonic_ns, process_time_ns);
+        tasks.read_process_times(self.clocks_start.monotonic_ns, ProcessTimes::of);
         if let Some(kernel) = &mut self.kernel {
             report(RecordPhase::Detaching);
             kernel.loaded.detach();

@@ -13,7 +13,7 @@ use crate::{
         pthread as uprobes,
         pthread::{LibcError, ProbedFile},
     },
-    system::procfs,
+    system::{control_groups, procfs},
 };
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl ResolvedTarget {
             Target::All => Ok(of(TargetMode::All)),
             Target::Cgroup(path) => {
                 let (id, level) =
-                    procfs::cgroup(path).ok_or_else(|| RecordError::NoCgroup { path: path.clone() })?;
+                    control_groups::find(path).ok_or_else(|| RecordError::NoCgroup { path: path.clone() })?;
                 Ok(of(TargetMode::Cgroup { id, level }))
             }
             Target::Command(words) => {

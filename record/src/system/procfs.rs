@@ -1,4 +1,4 @@
-//! Tasks, CPUs and cgroups that exist now, from `/proc` and `/sys`. Tasks that end meanwhile are left out.
+//! Tasks and CPUs that exist now, from `/proc` and `/sys`. Tasks that end meanwhile are left out.
 //!
 //! By hand: the crate `procfs` opens a directory for each task and parses all 52 fields of `stat`, and the parsers needed here
 //! are a few lines each.
@@ -7,8 +7,8 @@ use std::{
     fmt::Display,
     fs::{self, File},
     io,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
-    path::{Component, Path, PathBuf},
+    os::unix::fs::FileExt as _,
+    path::Path,
     thread,
     time::Duration,
 };
@@ -17,7 +17,10 @@ use trace_format::{Syscall, TaskState, run_info::Host};
 
 use crate::{
     compose::tasks::Known,
-    system::clocks::{self, TimeOffsets},
+    system::{
+        clocks::{self, TimeOffsets},
+        control_groups::ControlGroup,
+    },
 };
 
 pub(crate) fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
@@ -32,9 +35,9 @@ pub(crate) fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
     let since_boot = BootClock::now();
     let mut known = Vec::new();
     for &pid in processes {
-        let cgroup = cgroup_of(pid);
+        let group = ControlGroup::of(pid);
         for tid in threads(pid) {
-            known.extend(task_with(pid, tid, &since_boot, cgroup.clone()));
+            known.extend(task_with(pid, tid, &since_boot, group.clone()));
         }
     }
     known
@@ -42,7 +45,7 @@ pub(crate) fn tasks(processes: Option<&[u32]>) -> Vec<Known> {
 
 /// Returns one task; `None` if it has ended.
 pub(crate) fn task(tgid: u32, tid: u32) -> Option<Known> {
-    task_with(tgid, tid, &BootClock::now(), cgroup_of(tgid))
+    task_with(tgid, tid, &BootClock::now(), ControlGroup::of(tgid))
 }
 
 /// Returns the process that a thread belongs to; `None` if there is no such thread.
@@ -158,29 +161,6 @@ fn is_syscall_before(pid: u32, pc: u64) -> bool {
     read.is_ok() && bytes == SYSCALL
 }
 
-/// Returns a cgroup's id and its depth below the root; `None` if there is no cgroup of that path.
-pub(crate) fn cgroup(path: &Path) -> Option<(u64, u32)> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    cgroup2_mounts(&mounts).find_map(|root| {
-        let below = path.strip_prefix(&root).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
-        let directory = root.join(below);
-        directory.join("cgroup.procs").exists().then_some(())?;
-        let meta = fs::metadata(&directory).ok()?;
-        let level = below.components().filter(|c| matches!(c, Component::Normal(_))).count();
-        Some((meta.ino(), level as u32))
-    })
-}
-
-/// Returns the mount points of cgroup v2: `/sys/fs/cgroup`, or a directory below it where v1 is mounted there.
-fn cgroup2_mounts(mounts: &str) -> impl Iterator<Item = PathBuf> {
-    mounts.lines().filter_map(|line| {
-        // device directory type options; a space in the directory is written as \040
-        let mut fields = line.split(' ').skip(1);
-        let (directory, kind) = (fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(directory.replace("\\040", " ")))
-    })
-}
-
 /// Returns the description of this machine for the trace.
 pub fn host_now() -> Host {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -237,10 +217,10 @@ pub(crate) fn start_ticks(pid: u32) -> io::Result<u64> {
     u64::try_from(stat.start_ticks).ok().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-fn task_with(tgid: u32, tid: u32, clock: &BootClock, cgroup: Option<String>) -> Option<Known> {
+fn task_with(tgid: u32, tid: u32, clock: &BootClock, group: ControlGroup) -> Option<Known> {
     let stat = read_stat(Path::new(&format!("/proc/{tgid}/task/{tid}/stat"))).ok()?;
     let start_ns = Some(stat.start_ticks * clock.ns_per_tick - clock.suspended_ns);
-    Some(Known { tgid, tid, comm: Some(stat.comm), start_ns, cgroup, parent: None })
+    Some(Known { tgid, tid, comm: Some(stat.comm), start_ns, group, parent: None })
 }
 
 /// Fields of `stat` (proc_pid_stat(5)).
@@ -284,12 +264,6 @@ pub(crate) fn processor_time(pid: u32) -> Option<Duration> {
     let ticks = read_stat(Path::new(&format!("/proc/{pid}/stat"))).ok()?.used_ticks;
     let ns = u128::from(ticks) * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1));
     Some(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
-}
-
-/// Returns the path in the line `0::/user.slice/app.scope`.
-fn cgroup_of(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
 fn ids_in(directory: &Path) -> Vec<u32> {
@@ -382,27 +356,12 @@ mod tests {
     fn a_process_with_an_environment_has_started_and_so_has_one_with_none() {
         assert!(!is_starting(Path::new("/proc/self")));
         let mut bare = std::process::Command::new("sleep").arg("100").env_clear().spawn().unwrap();
-        let directory = PathBuf::from(format!("/proc/{}", bare.id()));
+        let directory = std::path::PathBuf::from(format!("/proc/{}", bare.id()));
         let begun = std::time::Instant::now();
         while is_starting(&directory) && begun.elapsed() < Duration::from_secs(300) {}
         assert!(fs::read(directory.join("environ")).unwrap().is_empty() && !is_starting(&directory));
         bare.kill().unwrap();
         bare.wait().unwrap();
-    }
-
-    #[test]
-    fn a_missing_cgroup_is_none() {
-        assert_eq!(cgroup(Path::new("/no/such/cgroup")), None);
-    }
-
-    #[test]
-    fn the_mount_point_of_cgroup_v2_is_found() {
-        let hybrid =
-            "cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(cgroup2_mounts(hybrid).collect::<Vec<_>>(), [Path::new("/sys/fs/cgroup/unified")]);
-        let spaced = "none /mnt/my\\040groups cgroup2 rw 0 0\n";
-        assert_eq!(cgroup2_mounts(spaced).collect::<Vec<_>>(), [Path::new("/mnt/my groups")]);
-        assert_eq!(cgroup2_mounts("proc /proc proc rw 0 0\n").count(), 0);
     }
 
     #[test]

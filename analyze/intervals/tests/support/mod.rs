@@ -227,6 +227,12 @@ impl Parts {
                 "start" => row.start_ns = value.parse().ok(),
                 "exit" => row.exit_ns = value.parse().ok(),
                 "cpu" => row.process_cpu_ns = value.parse().ok(),
+                "throttled" => {
+                    (row.throttled_periods, row.throttled_ns) = value
+                        .split_once('/')
+                        .map(|(periods, ns)| (periods.parse().ok(), ns.parse().ok()))
+                        .unwrap();
+                }
                 "parent" => row.parent = Some(self.task_id(value)),
                 _ => panic!("a task has no {key}"),
             }

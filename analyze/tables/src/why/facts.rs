@@ -1,6 +1,6 @@
 //! The facts about one lock that verdicts rest on: its use, and the parts of the waits for it.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
 
@@ -108,6 +108,8 @@ pub(super) struct Facts {
     pub(super) is_unmeasured: bool,
     /// Whether its kind of lock can be shared.
     pub(super) can_be_shared: bool,
+    /// The tasks that waited.
+    pub(super) waiters: i64,
     /// The lifetimes of the tasks that waited.
     pub(super) lifetimes_ns: i64,
     /// The time from the start of the first of these tasks to the end of the last, and the time with an open hold.
@@ -173,6 +175,8 @@ pub(super) struct FactNames {
     pub(super) holder: Option<String>,
     /// The name that ran longest instead of holders, if it was not the idle task, and that waiting.
     pub(super) preempted_by: Option<(Option<String>, i64)>,
+    /// How often the group of its holders had used up its quota of processor time, and for how long; `None` if that is not known.
+    pub(super) throttled: Option<(i64, i64)>,
     /// The lock that its holders waited for.
     pub(super) nested: Option<NestedLock>,
     /// The task that held it longest.
@@ -237,6 +241,7 @@ impl Facts {
             is_unmeasured: !input.rules().measures_holds(*lock),
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
             // A wait that is open at the end counts until then, a little longer than its process may have lived.
+            waiters: i64::try_from(of_lock.waiters.len()).unwrap_or(i64::MAX),
             lifetimes_ns: lived(&mut of_lock.waiters.keys()).max(of_lock.waited_ns),
             tries: of_lock.tries,
             polled_ns: of_lock.polled_ns(),
@@ -395,6 +400,7 @@ impl FactNames {
             waiter: waiter.map(|task| names.task_label(task)),
             holder: most(&parts.by_task).map(|task| names.task_label(task)),
             preempted_by: preempted_by(parts, names),
+            throttled: throttled(parts, names),
             nested: most(&parts.nested_in).map(|(lock, number)| {
                 let name = format!("{} at {}", names.lock_label(lock), site(number));
                 NestedLock { id: lock, name, word: lock_word(names, lock) }
@@ -423,6 +429,15 @@ fn preempted_by(parts: &LockParts, names: &Names) -> Option<(Option<String>, i64
     let (comm, (ns, tasks, task)) = by_comm.into_iter().max_by_key(|(comm, (ns, ..))| (*ns, *comm))?;
     let name = |comm| if tasks == 1 { names.task_label(task) } else { printable(comm).into_owned() };
     Some((comm.map(name), ns))
+}
+
+/// Returns how often the group of a holder's process had used up its quota, and for how long.
+fn throttled(parts: &LockParts, names: &Names) -> Option<(i64, i64)> {
+    let holders: FxHashSet<i32> =
+        parts.by_task.keys().filter_map(|task| Some(names.task(*task)?.pid)).collect();
+    let processes = names.tasks().iter().filter(|row| holders.contains(&row.pid));
+    // Processes of one group have the same periods.
+    processes.filter_map(|row| row.throttled_periods.zip(row.throttled_ns)).max()
 }
 
 /// Returns who passed a lock on, and where.

@@ -352,6 +352,24 @@ fn text_names_the_task_that_ran_instead_of_the_holder() {
 }
 
 #[test]
+fn text_says_how_long_the_group_of_the_holder_had_used_up_its_quota() {
+    let said = |throttled: &str| {
+        let text = TEXT.replace("state=interruptible", "state=runnable peer=mid");
+        let text = format!("task main pid=100 tid=100 {throttled}\ntask mid pid=7 tid=7\n{text}");
+        written(&why(&[testing::trace(&text).trace], &WhyOptions::default()).unwrap(), Text, None)
+    };
+    let used_up = said("throttled=3/640");
+    assert!(used_up.contains("had used up its quota (throttled) in 3 periods, for 640 ns"), "{used_up}");
+    assert!(used_up.contains("-> raise `cpu.max` of the group"), "{used_up}");
+    // Too short for a tenth of these waits, and none.
+    for throttled in ["throttled=1/60", "throttled=0/0"] {
+        let other = said(throttled);
+        assert!(other.contains("most while mid ") && !other.contains("quota"), "{other}");
+    }
+    assert!(said("").contains("more CPU time (a quota?)"));
+}
+
+#[test]
 fn sleep_for_locks_that_are_not_recorded_is_said_before_locks_of_the_kernel_and_without_any_lock() {
     let off_cpu = "source off_cpu covers=all\ntask A start=0\n1 A offcpu wait=1 blocked=1 state=interruptible syscall=read\n900 A offcpu wait=800 blocked=800 state=interruptible syscall=flock\n\
                    1_000 A init m";

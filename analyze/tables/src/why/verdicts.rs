@@ -269,6 +269,11 @@ impl<'a> Rules<'a> {
         };
         // One that ran for most of the time in which holders had no CPU.
         let instead = names.preempted_by.as_ref().filter(|(_, ns)| ns.saturating_mul(2) >= parts.off_cpu_ns);
+        // At most all that waited did so for all that time.
+        let most_ns = |ns: i64| ns.saturating_mul(facts.waiters);
+        let used_up =
+            names.throttled.filter(|(_, ns)| most_ns(*ns).saturating_mul(2) >= parts.off_cpu_ns.max(1));
+        let quota = if names.throttled.is_some() { "" } else { " (a quota?)" };
         // Without holds, a lock is never known to be free.
         let handoff = if facts.is_unmeasured { Rule::default() } else { handoff };
         match verdict {
@@ -406,7 +411,15 @@ impl<'a> Rules<'a> {
             }
             V::HolderPreempted => Rule {
                 heading: "its holders are without a CPU",
-                evidence: {
+                evidence: if let Some((periods, ns)) = used_up {
+                    format!(
+                        "for {} of the waiting, its holder was ready to run, without a CPU; its control group had used up its quota \
+                         (throttled) in {}, for {}",
+                        share(parts.off_cpu_ns),
+                        units::counted(periods, "period"),
+                        units::duration(ns)
+                    )
+                } else {
                     let holder = names.holder.as_deref().unwrap_or("them");
                     let by = instead.map_or_else(String::new, |(by, ns)| {
                         let by = by.as_deref().unwrap_or("no task");
@@ -415,14 +428,15 @@ impl<'a> Rules<'a> {
                     format!("for {} of the waiting, its holder was ready to run, without a CPU{by}", share(parts.off_cpu_ns))
                 },
                 advice: match instead {
+                    _ if used_up.is_some() => "raise `cpu.max` of the group (a pod's CPU limit), or use fewer threads".into(),
                     // A CPU that idles although a task could run is not for that task.
                     Some((None, _)) => "its group may have used up its quota (throttled): raise `cpu.max` of the cgroup, or use fewer threads".into(),
                     Some((Some(by), _)) if is_rival(by, names) => format!(
                         "if {by} has a lower priority than {}, let the holder inherit that (PTHREAD_PRIO_INHERIT); \
-                         otherwise use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter",
+                         otherwise use fewer threads, give them more CPU time{quota}, or hold the lock for shorter",
                         names.waiter.as_deref().unwrap_or("the waiters")
                     ),
-                    _ => "use fewer threads, give them more CPU time (a quota?), or hold the lock for shorter".into(),
+                    _ => format!("use fewer threads, give them more CPU time{quota}, or hold the lock for shorter"),
                 },
                 change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
                 ..seen(parts.off_cpu_ns, 20 * PERCENT)

@@ -10,6 +10,11 @@ fn task(code: u8, ts_ns: u64, tgid: u32, tid: u32, comm: &str) -> WireTask {
     WireTask { ts_ns, code, tgid, tid, comm: padded, parent_tid: tid, ..Default::default() }
 }
 
+/// The group `/app`, which had used up its quota this often.
+fn app(periods: i64) -> ControlGroup {
+    ControlGroup { path: Some("/app".into()), throttling: Some(Throttling::known("/cg/app", periods)) }
+}
+
 fn no_tasks() -> Tasks {
     Tasks::new([], Box::new(|_, _| None))
 }
@@ -117,7 +122,7 @@ fn a_thread_of_another_process_lends_no_name() {
 #[test]
 fn a_process_that_records_itself_starts_with_its_leader_and_a_new_program_is_another_process() {
     let mut tasks = no_tasks();
-    let known = Known { tgid: 5, tid: 5, cgroup: Some("/app".into()), ..Known::default() };
+    let known = Known { tgid: 5, tid: 5, group: app(5), ..Known::default() };
     tasks.start_image(5, Some(known), 100, true);
     tasks.start_thread(5, 5, b"main\0\0\0\0\0\0\0\0\0\0\0\0", 110);
     tasks.start_thread(5, 6, b"worker\0\0\0\0\0\0\0\0\0\0", 120);
@@ -228,8 +233,24 @@ fn the_next_owner_of_a_thread_id_is_no_parent_and_a_new_program_has_none() {
 }
 
 #[test]
+fn the_periods_without_quota_count_from_the_first_look_at_a_process_or_at_its_parent() {
+    let parent = Known { tgid: 5, tid: 5, group: app(5), ..Known::default() };
+    let mut tasks = Tasks::new([parent], no_lookup());
+    tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 10, 6, 6, "child") });
+    let rows = [5, 6, 7].map(|pid| tasks.id(pid, pid, 0));
+    let times = |group: ControlGroup| ProcessTimes { cpu_ns: Some(3), throttling: group.throttling };
+    tasks.read_process_times(0, |_| times(app(7)));
+    let throttled = |tasks: &Tasks| {
+        rows.map(|id| &tasks.rows()[id.0 as usize]).map(|row| row.throttled_periods.zip(row.throttled_ns))
+    };
+    assert_eq!(throttled(&tasks), [Some((2, 20)), Some((2, 20)), None]);
+    tasks.exit_process(6, &ProcessExit { exit_ns: 20, times: times(app(9)) });
+    assert_eq!(throttled(&tasks), [Some((2, 20)), Some((4, 40)), None]);
+}
+
+#[test]
 fn a_child_starts_in_the_cgroup_of_its_parent() {
-    let parent = Known { tgid: 5, tid: 5, cgroup: Some("/app".into()), ..Known::default() };
+    let parent = Known { tgid: 5, tid: 5, group: app(5), ..Known::default() };
     let mut tasks = Tasks::new([parent], Box::new(|_, _| None));
     tasks.apply(&WireTask { parent_tid: 5, ..task(code::TASK_FORK, 10, 6, 6, "child") });
     tasks.id(6, 6, 0);
