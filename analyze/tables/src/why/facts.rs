@@ -6,7 +6,7 @@ use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
 
 use super::{
     herds::Herds,
-    parts::{LockParts, SiteParts, length, most},
+    parts::{DECADES, LockParts, LongHolds, SiteParts, length, most},
     usage::LockUse,
 };
 use crate::key::syscall_label;
@@ -26,12 +26,9 @@ const LONGER_THAN_OTHERS: i128 = 4;
 const LONGER_THAN_A_HANDOFF: i128 = 10;
 /// As [`LONGER_THAN_A_HANDOFF`]: a mean hold of this many ns is long, however long hand-offs take on a busy machine.
 const LONG_NS: i128 = 100_000;
-/// Holds that others waited for are long beside the rest if their mean is this many times longer, and is this long at least, in ns: a
-/// holder that loses its CPU has it back after some 10 us at the earliest.
-const LONGER_THAN_THE_REST: i128 = 10;
-const LOST_CPU_NS: i128 = 10_000;
-/// They are few if there are this many other holds for each.
+/// Long holds are few if there are this many others for each, and their mean is [`LONGER_THAN_THE_REST`] times as long.
 const FEW: i128 = 9;
+const LONGER_THAN_THE_REST: i128 = 10;
 
 /// The use of a lock, and the trace that it is of.
 pub(super) struct UsedLock {
@@ -233,7 +230,7 @@ impl Facts {
         let of_hog =
             |times: &FxHashMap<TaskId, i64>| hog.and_then(|task| times.get(&task)).copied().unwrap_or(0);
         let mut sites: Vec<(u32, SiteParts)> =
-            parts.sites.iter().map(|(site, parts)| (*site, *parts)).collect();
+            parts.sites.iter().map(|(site, parts)| (*site, parts.clone())).collect();
         sites.sort_unstable_by_key(|(site, _)| *site);
         Self {
             deadlock: *deadlock,
@@ -251,7 +248,7 @@ impl Facts {
             herd_lifetimes_ns: lived(&mut herds.by_task.keys()),
             span_ns: gone_ns.saturating_sub(born_ns),
             held_ns: of_lock.held_ns,
-            sites: sites.iter().map(|(_, parts)| *parts).collect(),
+            sites: sites.iter().map(|(_, parts)| parts.clone()).collect(),
             owners: parts.owners,
             free_ns: parts.free_ns,
             nobody_ns: parts.nobody_ns,
@@ -311,27 +308,42 @@ impl Facts {
         others.fold((0, 0), |(holds, ns), (_, other)| (holds + other.holds, ns + other.hold_ns))
     }
 
-    /// Returns the number and the time of the holds that others waited for, and of all other holds.
-    pub(super) fn awaited_holds(&self) -> [(i64, i64); 2] {
-        let sum = |of: fn(&SiteParts) -> i64| self.sites.iter().map(of).fold(0, i64::saturating_add);
-        let (awaited, awaited_ns) = (sum(|site| site.awaited), sum(|site| site.awaited_ns));
-        [(awaited, awaited_ns), (sum(|site| site.holds) - awaited, sum(|site| site.hold_ns) - awaited_ns)]
+    /// Returns the holds from a length on that are few, much longer than all others, and caused half of the waiting, and all others.
+    pub(super) fn few_long_holds<'a>(
+        &self,
+        sites: impl IntoIterator<Item = &'a SiteParts>,
+    ) -> Option<[LongHolds; 2]> {
+        let (mut long, mut all) = ([LongHolds::default(); DECADES], LongHolds::default());
+        for site in sites {
+            all.add(&LongHolds { holds: site.holds, ns: site.hold_ns, caused_ns: 0 });
+            if let Some(holds) = &site.long {
+                long.iter_mut().zip(holds.as_slice()).for_each(|(sum, holds)| sum.add(holds));
+            }
+        }
+        (0..DECADES).find_map(|from| {
+            let mut few = LongHolds::default();
+            long[from..].iter().for_each(|holds| few.add(holds));
+            let rest =
+                LongHolds { holds: all.holds - few.holds, ns: all.ns.saturating_sub(few.ns), caused_ns: 0 };
+            let [few_ns, rest_ns, holds, others] = [few.ns, rest.ns, few.holds, rest.holds].map(i128::from);
+            let are_few = holds > 0 && others >= FEW * holds;
+            let are_long = few_ns * others >= LONGER_THAN_THE_REST * rest_ns * holds;
+            let are_awaited = few.caused_ns.saturating_mul(2) >= self.parts().waited_ns;
+            (are_few && are_long && are_awaited).then_some([few, rest])
+        })
     }
 
-    /// Whether few holds, those that others waited for, are much longer than the rest.
-    pub(super) fn has_few_long_holds(&self) -> bool {
-        let [(awaited, awaited_ns), (rest, rest_ns)] =
-            self.awaited_holds().map(|(holds, ns)| (i128::from(holds), i128::from(ns)));
-        awaited > 0
-            && rest >= FEW * awaited
-            && awaited_ns >= LOST_CPU_NS * awaited
-            && awaited_ns * rest >= LONGER_THAN_THE_REST * rest_ns * awaited
+    /// Whether the mean hold is long, whoever has the lock.
+    pub(super) fn are_all_long(&self) -> bool {
+        let sum = |of: fn(&SiteParts) -> i64| self.sites.iter().map(of).fold(0, i64::saturating_add);
+        let (holds, hold_ns) = (sum(|site| site.holds), sum(|site| site.hold_ns));
+        holds > 0 && i128::from(hold_ns) >= LONG_NS * i128::from(holds)
     }
 
     /// Whether the mean hold of a site is much longer than the mean hold of the others.
     pub(super) fn is_long(&self, site: usize) -> bool {
-        let SiteParts { holds, hold_ns, .. } = self.sites[site];
-        let (holds, hold_ns) = (i128::from(holds), i128::from(hold_ns));
+        let SiteParts { holds, hold_ns, .. } = &self.sites[site];
+        let (holds, hold_ns) = (i128::from(*holds), i128::from(*hold_ns));
         let (others, others_ns) = self.other_holds(site);
         if holds == 0 {
             // Its only hold has no end.

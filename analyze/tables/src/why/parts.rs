@@ -14,16 +14,36 @@ use intervals::{
 };
 
 /// The holds from one acquisition site.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SiteParts {
     /// Holds of which both ends were seen.
     pub(super) holds: i64,
     pub(super) hold_ns: i64,
-    /// Those of them that others waited for.
-    pub(super) awaited: i64,
-    pub(super) awaited_ns: i64,
+    /// Those of 10 us and more: from 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s on.
+    pub(super) long: Option<Box<[LongHolds; DECADES]>>,
     /// The waiting that they caused, by the state of their tasks.
     pub(super) caused: ByState,
+}
+
+pub(super) const DECADES: usize = 6;
+/// A holder that loses its CPU has it back after some 10 us at the earliest.
+const LONG_FROM_NS: i64 = 10_000;
+
+/// Holds of a certain length.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LongHolds {
+    pub(super) holds: i64,
+    pub(super) ns: i64,
+    /// The waiting that they caused.
+    pub(super) caused_ns: i64,
+}
+
+impl LongHolds {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.holds += other.holds;
+        add(&mut self.ns, other.ns);
+        add(&mut self.caused_ns, other.caused_ns);
+    }
 }
 
 /// The waits for one lock. All parts together are the time of the waits.
@@ -52,11 +72,22 @@ pub(super) struct LockParts {
 }
 
 impl SiteParts {
+    pub(super) fn add_hold(&mut self, ns: i64, caused_ns: i64) {
+        self.holds += 1;
+        add(&mut self.hold_ns, ns);
+        if let Some(decade) = (ns / LONG_FROM_NS).checked_ilog10() {
+            let long = self.long.get_or_insert_default();
+            long[(decade as usize).min(DECADES - 1)].add(&LongHolds { holds: 1, ns, caused_ns });
+        }
+    }
+
     fn merge(&mut self, other: &Self) {
         self.holds += other.holds;
         add(&mut self.hold_ns, other.hold_ns);
-        self.awaited += other.awaited;
-        add(&mut self.awaited_ns, other.awaited_ns);
+        if let Some(long) = &other.long {
+            let sums = self.long.get_or_insert_default();
+            sums.iter_mut().zip(long.as_slice()).for_each(|(sum, holds)| sum.add(holds));
+        }
         self.caused.iter_mut().zip(other.caused).for_each(|(sum, ns)| add(sum, ns));
     }
 }
@@ -190,14 +221,7 @@ impl PartsByLock<'_> {
         if !hold.is_credited() {
             return;
         }
-        let site = self.of_stack(hold.lock, hold.stack);
-        site.holds += 1;
-        let ns = length(hold);
-        add(&mut site.hold_ns, ns);
-        if hold.wait_caused_ns > 0 {
-            site.awaited += 1;
-            add(&mut site.awaited_ns, ns);
-        }
+        self.of_stack(hold.lock, hold.stack).add_hold(length(hold), hold.wait_caused_ns);
     }
 
     fn held(&mut self, hold: &Hold, states: &ByState) {

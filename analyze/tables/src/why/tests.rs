@@ -147,20 +147,42 @@ fn short_holds_are_too_often_if_the_lock_is_held_a_fifth_of_the_time() {
     assert!(holds(&long, Verdict::LongSite) && !holds(&long, Verdict::TooOften));
 }
 
+/// A lock with these holds at one place: a number, their length and the waiting that each caused. It is taken often.
+fn with_holds(holds: &[(i64, i64, i64)]) -> Facts {
+    let caused = holds.iter().map(|(n, _, caused_ns)| n * caused_ns).sum();
+    let mut facts = site(facts(), State::Running, caused, (0, 0));
+    for &(n, ns, caused_ns) in holds {
+        (0..n).for_each(|_| facts.sites[0].add_hold(ns, caused_ns));
+    }
+    Facts { contended: 1, free_ns: caused / 2, held_ns: 900, ..facts }
+}
+
 #[test]
-fn few_holds_that_are_ten_times_longer_than_the_rest_are_told_without_off_cpu_times_alone() {
-    let few = |awaited_ns: i64| {
-        let mut facts = Facts { is_covered: false, ..site(facts(), State::Unknown, 1_000, (100, 1_000)) };
-        facts.sites[0] =
-            SiteParts { awaited: 10, awaited_ns, hold_ns: 90 * 1_000 + awaited_ns, ..facts.sites[0] };
-        Facts { free_ns: 400, contended: 1, held_ns: 900, ..facts }
-    };
-    assert!(holds(&few(100_000), Verdict::FewLongHolds) && !holds(&few(100_000), Verdict::TooOften));
-    assert!(!holds(&few(99_999), Verdict::FewLongHolds) && holds(&few(99_999), Verdict::TooOften));
-    let mut many = few(100_000);
-    many.sites[0] = SiteParts { awaited: 11, awaited_ns: 110_000, ..many.sites[0] };
-    assert!(!holds(&many, Verdict::FewLongHolds), "one in nine is not few");
-    assert!(!holds(&Facts { is_covered: true, ..few(100_000) }, Verdict::FewLongHolds));
+fn few_holds_that_are_ten_times_longer_than_the_rest_and_are_waited_for_are_told() {
+    let few = with_holds(&[(10, 10_000, 900), (90, 1_000, 10)]);
+    assert!(holds(&few, Verdict::FewLongHolds) && !holds(&few, Verdict::TooOften));
+    for (holds_of, why) in [
+        ([(11, 10_000, 900), (89, 1_000, 10)], "one in nine is not few"),
+        ([(10, 10_000, 900), (90, 1_001, 10)], "not ten times as long"),
+        ([(10, 9_999, 900), (90, 900, 10)], "a holder that lost its CPU is without it for longer"),
+        ([(10, 10_000, 10), (90, 1_000, 900)], "the short ones are waited for"),
+    ] {
+        let often = with_holds(&holds_of);
+        assert!(!holds(&often, Verdict::FewLongHolds) && holds(&often, Verdict::TooOften), "{why}");
+    }
+}
+
+#[test]
+fn a_lock_whose_holds_are_all_long_is_held_too_long_and_not_taken_too_often() {
+    let mut long = with_holds(&[(50, 100_000, 900)]);
+    long.sites.push(long.sites[0].clone());
+    long.names.sites = vec!["load".to_owned(), "store".to_owned()];
+    assert!(holds(&long, Verdict::LongSite) && !holds(&long, Verdict::TooOften));
+    let finding = judge(&long).into_iter().find(|finding| finding.verdict == Verdict::LongSite).unwrap();
+    assert_eq!(finding.evidence, "load holds it for 100 µs on average, store holds it for 100 µs on average");
+    let mut short = with_holds(&[(50, 99_999, 900)]);
+    short.sites.push(short.sites[0].clone());
+    assert!(!holds(&short, Verdict::LongSite) && holds(&short, Verdict::TooOften));
 }
 
 #[test]

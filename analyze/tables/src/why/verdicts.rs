@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{
     facts::{FactNames, Facts, WaitParts},
+    parts::{LongHolds, SiteParts},
     predictions::Prediction,
 };
 use crate::whatif::{Change, ChangeKind};
@@ -158,7 +159,9 @@ struct Rules<'a> {
     facts: &'a Facts,
     parts: WaitParts,
     is_long_site: bool,
-    has_few_long: bool,
+    /// The few long holds, and all others.
+    few_long: Option<[LongHolds; 2]>,
+    are_all_long: bool,
     has_hog: bool,
     is_convoy: bool,
 }
@@ -169,16 +172,22 @@ impl<'a> Rules<'a> {
             facts,
             parts: facts.parts(),
             is_long_site: false,
-            has_few_long: !facts.is_covered && facts.has_few_long_holds(),
+            few_long: facts.few_long_holds(&facts.sites),
+            are_all_long: false,
             has_hog: false,
             is_convoy: false,
         };
-        let is_long = facts.worst_site().is_some_and(|site| facts.is_long(site));
+        // A site whose mean is long because of a few holds is not long as such.
+        let is_long = facts
+            .worst_site()
+            .is_some_and(|site| facts.is_long(site) && facts.few_long_holds([&facts.sites[site]]).is_none());
         let has_most = rules.hog() >= 75 * PERCENT && facts.overtaken_max >= MANY;
+        let is_long_site = is_long
+            && rules.part(rules.worst_ns()) >= 30 * PERCENT
+            && rules.with_cpu(rules.worst_ns()) >= 50 * PERCENT;
         Self {
-            is_long_site: is_long
-                && rules.part(rules.worst_ns()) >= 30 * PERCENT
-                && rules.with_cpu(rules.worst_ns()) >= 50 * PERCENT,
+            is_long_site,
+            are_all_long: !is_long_site && rules.few_long.is_none() && facts.are_all_long(),
             has_hog: has_most && rules.part(facts.hog_caused_ns) >= 50 * PERCENT,
             is_convoy: !facts.is_unmeasured && rules.part(facts.convoy_wait_ns) >= 50 * PERCENT,
             ..rules
@@ -236,7 +245,7 @@ impl<'a> Rules<'a> {
     /// Applies the rule of a verdict.
     fn apply(&self, verdict: Verdict) -> Rule {
         use Verdict as V;
-        let Self { facts, parts, is_long_site, has_few_long, has_hog, is_convoy } = *self;
+        let Self { facts, parts, is_long_site, few_long, are_all_long, has_hog, is_convoy } = *self;
         let names = &facts.names;
         let share = |ns: i64| percent(ns, parts.waited_ns);
         let part = |ns: i64, limit: i64| Rule {
@@ -455,7 +464,7 @@ impl<'a> Rules<'a> {
             },
             V::LongSite => {
                 let at = facts.worst_site();
-                let worst = at.map(|at| facts.sites[at]).unwrap_or_default();
+                let worst = at.map(|at| facts.sites[at].clone()).unwrap_or_default();
                 let length = match worst.holds {
                     0 => "to the end of the recording".to_owned(),
                     holds => format!("for {} on average", mean(worst.hold_ns, holds)),
@@ -468,6 +477,27 @@ impl<'a> Rules<'a> {
                 let does = if facts.is_covered { "it ran during" } else { "it had the lock during" };
                 let place = site.split(' ').next().filter(|place| at.is_some() && !place.contains('='));
                 let rule = part(self.worst_ns(), 0);
+                let all = part(parts.holding_ns, 50 * PERCENT);
+                if are_all_long && all.holds && !has_hog {
+                    let mut sites: Vec<usize> = (0..facts.sites.len()).collect();
+                    sites.sort_by_key(|at| Reverse(facts.holding_ns(&facts.sites[*at])));
+                    let worst = sites.iter().take(2).filter(|at| facts.sites[**at].holds > 0);
+                    let places: Vec<String> = worst
+                        .map(|at| {
+                            let SiteParts { holds, hold_ns, .. } = &facts.sites[*at];
+                            let site = names.sites.get(*at).map_or("?", String::as_str);
+                            format!("{site} holds it for {} on average", mean(*hold_ns, *holds))
+                        })
+                        .collect();
+                    return Rule {
+                        heading: "it is held too long",
+                        value: Some((self.with_cpu(self.worst_ns()), 50 * PERCENT)),
+                        evidence: places.join(", "),
+                        advice: format!("do less while the lock is held{record}"),
+                        change: Some((ChangeKind::Hold, format!("{}=0.5", names.id), "all holds half as long")),
+                        ..all
+                    };
+                }
                 Rule {
                     heading: "one place holds it too long",
                     value: Some((self.with_cpu(self.worst_ns()), 50 * PERCENT)),
@@ -480,19 +510,26 @@ impl<'a> Rules<'a> {
                 }
             }
             V::FewLongHolds => {
-                let [(awaited, awaited_ns), (rest, rest_ns)] = facts.awaited_holds();
+                let [few, rest] = few_long.unwrap_or_default();
                 let rule = part(parts.holding_ns, 50 * PERCENT);
+                let (trace, lock) = (&names.trace, &names.lock);
+                let list = format!("`klock holds{trace} --lock {lock} -k hold -n 20` lists them");
                 Rule {
                     heading: "a few holds are much longer than all others",
-                    holds: rule.holds && has_few_long && !is_long_site,
+                    holds: rule.holds && few_long.is_some() && !is_long_site,
                     evidence: format!(
-                        "{} of {} holds made others wait; these lasted for {} on average, all others for {}",
-                        units::exact(awaited),
-                        units::exact(awaited + rest),
-                        mean(awaited_ns, awaited),
-                        mean(rest_ns, rest)
+                        "{} of {} holds lasted for {} on average, all others for {}; for {} of the waiting, one of the long ones was waited for",
+                        units::exact(few.holds),
+                        units::exact(few.holds + rest.holds),
+                        mean(few.ns, few.holds),
+                        mean(rest.ns, rest.holds),
+                        share(few.caused_ns.min(parts.waited_ns))
                     ),
-                    advice: format!("these holders probably lost their CPU or slept: use fewer threads, or hold the lock for shorter{record}"),
+                    advice: if facts.is_covered {
+                        format!("do what takes long there without the lock; {list}")
+                    } else {
+                        format!("these holders did more, lost their CPU or slept; {list}{record}")
+                    },
                     ..rule
                 }
             }
@@ -515,7 +552,9 @@ impl<'a> Rules<'a> {
                 let held = units::ppm(facts.held_ns, facts.span_ns).unwrap_or(0);
                 Rule {
                     heading: "it is taken too often",
-                    holds: rule.holds && held >= 20 * PERCENT && !is_long_site && !has_few_long && !has_hog,
+                    holds: rule.holds
+                        && held >= 20 * PERCENT
+                        && !(is_long_site || few_long.is_some() || are_all_long || has_hog),
                     evidence: format!(
                         "taken {} times per second for {} on average, it is held {} of the time",
                         facts.rate(),
