@@ -9,7 +9,11 @@ mod locks;
 mod processors;
 
 /// The times of a replay: the length, and the waits by lock. `None` if tasks wait for each other for ever.
-pub(super) fn replay(program: &Program, changes: &Changes, variant: Variant) -> Option<(i64, Vec<i64>)> {
+pub(super) fn replay(
+    program: &Program,
+    changes: &Changes,
+    variant: Variant,
+) -> Option<(i64, Vec<i64>, Vec<Vec<i64>>)> {
     let tasks = program
         .tasks
         .iter()
@@ -39,9 +43,10 @@ pub(super) fn replay(program: &Program, changes: &Changes, variant: Variant) -> 
         signalled: Vec::new(),
         ready: Vec::new(),
         waited_ns: vec![0; program.locks.len()],
+        taken_ns: vec![Vec::new(); program.locks.len()],
         end_ns: 0,
     };
-    model.run().then_some((model.end_ns, model.waited_ns))
+    model.run().then_some((model.end_ns, model.waited_ns, model.taken_ns))
 }
 
 /// The present of a task.
@@ -97,6 +102,7 @@ struct Model<'a> {
     signalled: Vec<u32>,
     ready: Vec<usize>,
     waited_ns: Vec<i64>,
+    taken_ns: Vec<Vec<i64>>,
     end_ns: i64,
 }
 

@@ -3,7 +3,7 @@
 use super::{
     change::{Changes, MILLION},
     program::Program,
-    replay::{Replayed, Variant, replay},
+    replay::{Replayed, Taken, Variant, replay},
 };
 use crate::input::on_all_processors;
 
@@ -59,6 +59,9 @@ pub struct Prediction {
     /// Changed and unchanged length in millionths, the least and the greatest over all variants.
     pub least_ppm: i64,
     pub greatest_ppm: i64,
+    /// The time that the same acquisitions of the locks take, changed and unchanged, in millionths: the prediction, the least and the greatest.
+    /// A program that runs for a fixed time does more work in it.
+    pub work_ppm: [i64; 3],
     /// All waits for each of the locks that were asked for.
     pub waits: Vec<Times>,
     /// The time until the last acquisition at a site of progress; the number of them.
@@ -102,7 +105,7 @@ impl Times {
 
     /// Returns the time with the change divided by that without, in millionths.
     pub fn ratio_ppm(self) -> i64 {
-        ratio(self.changed_ns, self.replayed_ns)
+        ratio(self.changed_ns.into(), self.replayed_ns.into())
     }
 }
 
@@ -120,11 +123,11 @@ fn part(of: u64, whole: i64) -> i64 {
     }
 }
 
-fn ratio(one: i64, other: i64) -> i64 {
+fn ratio(one: i128, other: i128) -> i64 {
     if other == 0 {
         return if one == 0 { MILLION } else { i64::MAX };
     }
-    i64::try_from(i128::from(one) * i128::from(MILLION) / i128::from(other)).unwrap_or(i64::MAX)
+    i64::try_from(one.saturating_mul(i128::from(MILLION)) / other).unwrap_or(i64::MAX)
 }
 
 impl<'a> Baseline<'a> {
@@ -171,14 +174,20 @@ impl<'a> Baseline<'a> {
             replayed_ns: main.progress.1,
             changed_ns: of_main.progress.1,
         };
-        let ratio_of = |(variant, replayed): &(Variant, Replayed)| {
-            let unchanged = self.of(*variant).filter(|unchanged| unchanged.ns > 0)?;
-            Some(ratio(replayed.ns, unchanged.ns))
+        // The prediction, the least and the greatest of all variants.
+        let ratios = |time: &dyn Fn(&Replayed) -> i128| {
+            let own = ratio(time(&of_main), time(&main));
+            let of_variant = |(variant, replayed): &(Variant, Replayed)| {
+                let unchanged = time(self.of(*variant)?);
+                (unchanged > 0).then(|| ratio(time(replayed), unchanged))
+            };
+            let all = changed.iter().filter_map(of_variant);
+            all.fold([own; 3], |[own, least, greatest], ratio| [own, least.min(ratio), greatest.max(ratio)])
         };
-        let ratios = changed.iter().filter_map(ratio_of);
-        let own = ratio(of_main.ns, main.ns);
-        let (least, greatest) =
-            ratios.fold((own, own), |(least, greatest), ratio| (least.min(ratio), greatest.max(ratio)));
+        let [_, least, greatest] = ratios(&|replayed| replayed.ns.into());
+        let work = ratios(&|replayed| {
+            locks.iter().map(|lock| replayed.taken.get(*lock).map_or(0, Taken::since_first_ns)).sum()
+        });
         let fit_ppm = run.fit_ppm(0);
         let negligible_ns = program.facts.lives_ns / NEGLIGIBLE;
         let all = |of: fn(&Times) -> i64| waits.iter().map(of).fold(0, i64::saturating_add);
@@ -206,10 +215,16 @@ impl<'a> Baseline<'a> {
         } else {
             None
         };
+        let widened = |least: i64, greatest: i64| {
+            [least.saturating_sub(margin_ppm).max(0), greatest.saturating_add(margin_ppm)]
+        };
+        let [least_ppm, greatest_ppm] = widened(least, greatest);
+        let [least, greatest] = widened(work[1], work[2]);
         Prediction {
             run,
-            least_ppm: least.saturating_sub(margin_ppm).max(0),
-            greatest_ppm: greatest.saturating_add(margin_ppm),
+            least_ppm,
+            greatest_ppm,
+            work_ppm: [work[0], least, greatest],
             waits,
             progress: (of_main.progress.0, progress),
             refusal,

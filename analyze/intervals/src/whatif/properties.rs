@@ -81,10 +81,16 @@ fn assert_is_the_model(program: &Program, all: &[AnyChange]) {
         let replayed = replay(program, &changes, variant, &[]);
         let expected = model::replay(program, &changes, variant);
         assert_eq!(replayed.is_stuck, expected.is_none(), "{program:?}");
-        if let Some((ns, waited_ns)) = expected {
+        if let Some((ns, waited_ns, taken_ns)) = expected {
+            let since_first =
+                |times: &Vec<i64>| times.iter().map(|ns| i128::from(ns - times[0])).sum::<i128>();
             assert_eq!(
-                (replayed.ns, replayed.waited_ns),
-                (ns, waited_ns),
+                (
+                    replayed.ns,
+                    replayed.waited_ns,
+                    replayed.taken.iter().map(|taken| taken.since_first_ns()).collect::<Vec<_>>()
+                ),
+                (ns, waited_ns, taken_ns.iter().map(since_first).collect()),
                 "{program:?} {changes:?} {variant:?}"
             );
         }

@@ -30,6 +30,27 @@ pub(crate) struct Variant {
     pub others: bool,
 }
 
+/// When a lock was taken, first and later ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    count: i64,
+    first_ns: i64,
+    sum_ns: i128,
+}
+
+impl Taken {
+    fn add(&mut self, ns: i64) {
+        self.first_ns = if self.count == 0 { ns } else { self.first_ns };
+        self.count += 1;
+        self.sum_ns += i128::from(ns);
+    }
+
+    /// The sum of the times from the first acquisition to each other one. Half of it is left if the same acquisitions come twice as fast.
+    pub(super) fn since_first_ns(&self) -> i128 {
+        self.sum_ns - i128::from(self.first_ns) * i128::from(self.count)
+    }
+}
+
 /// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
@@ -37,6 +58,8 @@ pub struct Replayed {
     pub ns: i64,
     /// By lock of the program: all waits for it.
     pub waited_ns: Vec<i64>,
+    /// By lock of the program: its acquisitions, but for repeated ones.
+    pub(super) taken: Vec<Taken>,
     /// The number of acquisitions at the sites of progress, and the time of the last one.
     pub progress: (u64, i64),
     /// Whether tasks wait for each other at the end, for ever.
@@ -154,7 +177,11 @@ pub(crate) fn replay<'p>(
         meeting,
         processors,
         others: 0,
-        result: Replayed { waited_ns: vec![0; program.locks.len()], ..Replayed::default() },
+        result: Replayed {
+            waited_ns: vec![0; program.locks.len()],
+            taken: vec![Taken::default(); program.locks.len()],
+            ..Replayed::default()
+        },
     };
     for (at, task) in program.tasks.iter().enumerate() {
         let rank = replay.rank(at);

@@ -25,6 +25,9 @@ pub struct WhatIfRow {
     pub low_ppm: Option<i64>,
     /// The end of the interval with the longer run.
     pub high_ppm: Option<i64>,
+    /// The change of the time that the same acquisitions of the changed locks take, in millionths, and the ends of its interval.
+    #[serde(skip)]
+    pub work_ppm: Option<[i64; 3]>,
     /// All recorded waits for the changed locks.
     pub waited_ns: i64,
     /// The deviation of the replayed waits, in millionths.
@@ -98,6 +101,7 @@ impl WhatIfRow {
             change_ppm: shown(run.ratio_ppm().saturating_sub(MILLION)),
             low_ppm: shown(prediction.least_ppm.saturating_sub(MILLION)),
             high_ppm: shown(prediction.greatest_ppm.saturating_sub(MILLION)),
+            work_ppm: is_shown.then(|| prediction.work_ppm.map(|ppm| ppm.saturating_sub(MILLION))),
             waited_ns,
             waits_fit_ppm: prediction.waits_fit_ppm,
             waits_ns: shown_waits(sum(|waits| waits.predicted_ns())),

@@ -166,6 +166,8 @@ pub(super) struct FactNames {
     pub(super) were_stopped: bool,
     /// The site whose holders slept longest.
     pub(super) slept_at: Option<String>,
+    /// The site of most waiting, if the lock has no name of its own.
+    pub(super) waited_at: Option<String>,
     /// The task that waited longest.
     pub(super) waiter: Option<String>,
     /// The task whose holds others waited for longest.
@@ -409,6 +411,10 @@ impl FactNames {
             slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
             were_stopped,
             slept_at: slept_at.map(|(number, _)| site(*number)),
+            waited_at: most(&parts.waited_at)
+                .filter(|_| row.is_some_and(|row| row.name.as_ref().is_none_or(|name| name.contains("+0x"))))
+                .map(site)
+                .filter(|site| !names.lock_label(id).contains(site.as_str())),
             waiter: waiter.map(|task| names.task_label(task)),
             holder: most(&parts.by_task).map(|task| names.task_label(task)),
             preempted_by: preempted_by(parts, names),

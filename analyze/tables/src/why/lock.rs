@@ -95,8 +95,9 @@ impl UsedLock {
         });
         let mean = units::ppm(parts.waited_ns, facts.lifetimes_ns).unwrap_or(0);
         let stands_out = longest.filter(|(ppm, _)| waiters.len() > 1 && *ppm >= mean.saturating_mul(2));
-        let most = stands_out.map_or_else(String::new, |(ppm, task)| {
-            format!("; most: {task}, {} of its time", percent(ppm, 1_000_000))
+        let at = facts.names.waited_at.as_ref().map_or_else(String::new, |at| format!(", most at {at}"));
+        let most = stands_out.map_or(at.clone(), |(ppm, task)| {
+            format!("{at}; most: {task}, {} of its time", percent(ppm, 1_000_000))
         });
         let (see, by) = match () {
             () if self.deadlock.is_some() => ("waits", ""),

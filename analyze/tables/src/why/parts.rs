@@ -65,6 +65,8 @@ pub(super) struct LockParts {
     pub(super) preempted_by: FxHashMap<TaskId, i64>,
     /// The locks that the holders waited for, and the site at which they did.
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
+    /// The time of the selected waits by their site, numbered.
+    pub(super) waited_at: FxHashMap<u32, i64>,
     /// The longest of the selected holds, if it is long, with the states of its task.
     pub(super) longest: Option<(Hold, ByState)>,
     /// Of a lock without recorded holds: the time until each task passed it on, and the site at which it did.
@@ -163,9 +165,16 @@ impl Sink for PartsByLock<'_> {
             Item::Hold(hold) => self.hold(hold),
             Item::Held(hold, states) if length(hold) >= LONG_HOLD_NS => self.held(hold, states),
             Item::WaitBegins(wait) if !self.rules.measures_holds(wait.lock) => self.passes.begin(wait),
-            Item::Wait(wait) if wait.gap_ns.is_none() => {
-                let parts = self.passes.end(wait);
+            Item::Wait(wait) => {
                 let is_selected = self.selection.selects_wait(wait);
+                if is_selected && wait.wait_ns > 0 {
+                    let site = self.names.point_number(wait.lock, wait.stack);
+                    add(self.of_lock(wait.lock).waited_at.entry(site).or_default(), wait.wait_ns);
+                }
+                if wait.gap_ns.is_some() {
+                    return;
+                }
+                let parts = self.passes.end(wait);
                 for (waker, ns) in parts.into_iter().filter(|_| is_selected) {
                     let Some((task, stack)) = waker.filter(|(task, _)| self.may_have(*task, wait)) else {
                         continue;

@@ -8,6 +8,9 @@ use crate::whatif::{Change, WhatIfRow, predict_each};
 use intervals::input::Input;
 use output::{error::AnalyzeError, units};
 
+/// In millionths.
+const HALF_A_PERCENT: i64 = 5_000;
+
 /// The number of events that are replayed.
 const EVENTS: u64 = 50_000;
 
@@ -22,6 +25,12 @@ pub struct Prediction {
     pub low_ppm: Option<i64>,
     /// The end with the longer run.
     pub high_ppm: Option<i64>,
+    /// The change of the time that the same acquisitions of the lock take, in millionths: a program that runs for a fixed time does more in it.
+    pub work_ppm: Option<i64>,
+    /// The ends of its interval.
+    pub work_low_ppm: Option<i64>,
+    /// The end with the longer time.
+    pub work_high_ppm: Option<i64>,
     /// The change of the waits for the changed lock, in millionths.
     pub waits_ppm: Option<i64>,
     /// The reason why there is no prediction.
@@ -67,12 +76,16 @@ impl Prediction {
             );
         }
         let row = row.filter(|_| reason.is_none());
+        let work = row.and_then(|row| row.work_ppm);
         let waits = row.and_then(|row| units::ppm(row.waits_ns?, row.waited_ns));
         Self {
             change: change.to_string(),
             change_ppm: row.and_then(|row| row.change_ppm),
             low_ppm: row.and_then(|row| row.low_ppm),
             high_ppm: row.and_then(|row| row.high_ppm),
+            work_ppm: work.map(|[ppm, ..]| ppm),
+            work_low_ppm: work.map(|[_, low, _]| low),
+            work_high_ppm: work.map(|[.., high]| high),
             waits_ppm: waits.map(|ppm| ppm - 1_000_000),
             reason: reason.or_else(|| row?.reason.clone()),
             events,
@@ -91,21 +104,35 @@ impl Prediction {
 
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [change, low, high] = [self.change_ppm, self.low_ppm, self.high_ppm].map(|ppm| ppm.unwrap_or(0));
         // What is left is said: -99.5 % is not all.
         let digits = |ppm: i64| usize::from(ppm > -1_000_000 && ppm < -990_000);
-        let percent = |ppm: i64| format!("{:+.*} %", digits(ppm), ppm as f64 / 1e4).replace("-0 %", "0 %");
-        let gain = match (low, high) {
-            (_, ..0) => "",
-            (1.., _) => "a loss: ",
-            _ => "no certain gain: ",
+        let percent = |ppm: i64| {
+            let text = format!("{:+.*} %", digits(ppm), ppm as f64 / 1e4);
+            text.replace("-0 %", "0 %").replace("+0 %", "0 %")
         };
-        let [change, low, high] = [change, low, high].map(percent);
-        write!(f, "{}: {gain}length of the run {change} ({low} .. {high})", self.does)?;
+        let change = |what: &str, all: [Option<i64>; 3]| {
+            let [change, low, high] = all.map(|ppm| percent(ppm.unwrap_or(0)));
+            format!("{what} {change} ({low} .. {high})")
+        };
+        // An end that is printed as 0 is no certain change.
+        let is_gain = |high: Option<i64>| high.is_some_and(|high| high < -HALF_A_PERCENT);
+        let is_part = self.events < self.all_events;
+        let length = if is_part { "length of the replayed part" } else { "length of the run" };
+        let length = change(length, [self.change_ppm, self.low_ppm, self.high_ppm]);
+        let work = [self.work_ppm, self.work_low_ppm, self.work_high_ppm];
+        let does = self.does;
+        match self.low_ppm.unwrap_or(0) {
+            _ if is_gain(self.high_ppm) => write!(f, "{does}: {length}")?,
+            _ if is_gain(self.work_high_ppm) => {
+                write!(f, "{does}: {}, {length}", change("time for the same acquisitions", work))?;
+            }
+            low if low > HALF_A_PERCENT => write!(f, "{does}: a loss: {length}")?,
+            _ => write!(f, "{does}: no certain gain: {length}")?,
+        }
         if let Some(waits) = self.waits_ppm {
             write!(f, ", waits for it {}", percent(waits))?;
         }
-        if self.events < self.all_events {
+        if is_part {
             let [events, all] = [self.events, self.all_events].map(units::exact);
             write!(f, "; by {events} of {all} events")?;
         }

@@ -330,9 +330,38 @@ fn a_gain_whose_interval_has_0_is_not_certain() {
         Prediction { change_ppm, low_ppm, high_ppm, does: "half as long", ..Prediction::default() }
             .to_string()
     };
-    assert_eq!(of(-60_000, -80_000, -1), "half as long: length of the run -6 % (-8 % .. 0 %)");
-    assert_eq!(of(-4_000, -80_000, 0), "half as long: no certain gain: length of the run 0 % (-8 % .. +0 %)");
+    assert_eq!(of(-60_000, -80_000, -5_001), "half as long: length of the run -6 % (-8 % .. -1 %)");
+    assert_eq!(
+        of(-60_000, -80_000, -5_000),
+        "half as long: no certain gain: length of the run -6 % (-8 % .. 0 %)"
+    );
+    assert_eq!(of(-4_000, -80_000, 0), "half as long: no certain gain: length of the run 0 % (-8 % .. 0 %)");
     assert_eq!(of(60_000, 10_000, 80_000), "half as long: a loss: length of the run +6 % (+1 % .. +8 %)");
+}
+
+#[test]
+fn a_program_that_runs_for_a_fixed_time_does_the_same_work_in_less_of_it() {
+    // Main sleeps for 10 us, and lets A and B go on for so long.
+    let mut text = "source off_cpu kinds=none\nsource preload kinds=pthread_mutex holds=yes\nlock m pthread_mutex name=log\n\
+                    lock n pthread_mutex name=end\ntask main start=0\n1 main acquire n\n2 main release n\n"
+        .to_owned();
+    for from in (0..10).map(|at| 10 + 820 * at) {
+        for (from, (holder, waiter)) in [(from, ("A", "B")), (from + 410, ("B", "A"))] {
+            let waited = if from == 10 { "" } else { " wait=400" };
+            text += &format!(
+                "{from} {holder} acquire m log.c:88:log_line{waited}\n{} {waiter} wait m log.c:88:log_line\n\
+                 {} {holder} offcpu k:schedule<fsync<log_line wait=390 blocked=390 state=interruptible\n\
+                 {} {holder} release m\n",
+                from + 10,
+                from + 400,
+                from + 401
+            );
+        }
+    }
+    text += "10_000 main offcpu wait=9_900 blocked=9_900 state=interruptible\n10_001 main acquire n\n10_002 main release n\n";
+    let said = written(&why(&[testing::trace(&text).trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(said.contains("time for the same acquisitions -"), "{said}");
+    assert!(said.contains("length of the run 0 % ("), "{said}");
 }
 
 #[test]

@@ -48,6 +48,7 @@ impl Model<'_> {
             _ => false,
         };
         if change.removed || !must_wait && self.is_free(&wanted) {
+            self.taken_ns[wanted.lock].push(self.now_ns);
             self.tasks[at].holds.push(wanted);
         } else {
             self.queues[target].push((at, wanted));
@@ -64,6 +65,7 @@ impl Model<'_> {
         let lock = wanted.lock;
         if self.is_free(&wanted) {
             self.queues[target].remove(place);
+            self.taken_ns[wanted.lock].push(self.now_ns);
             self.tasks[at].holds.push(wanted);
             self.tasks[at].does = Does::Pauses(0);
         } else {

@@ -44,6 +44,7 @@ impl Replay<'_> {
     fn takes(&mut self, task: usize, held: Held) {
         self.tasks[task].pausing += usize::from(self.changes.locks[held.lock as usize].is_pausing());
         self.tasks[task].held.push(held);
+        self.result.taken[held.lock as usize].add(self.now_ns);
     }
 
     /// Takes the lock at a place from a task.
