@@ -255,6 +255,11 @@ impl Table for Report {
         self.sorted_sum
     }
 
+    /// Waits in vain count, too, if they are longer.
+    fn is_last(&self, row: &Row) -> bool {
+        ["abandoned_wait_ns", "open_wait_ns"].iter().all(|column| row.get(column).unwrap_or(0) == 0)
+    }
+
     fn dispensable(&self) -> &'static [&'static str] {
         &[
             "woken",
@@ -271,6 +276,9 @@ impl Table for Report {
             "max",
             "total",
             "count",
+            "try_failed",
+            "open_hold",
+            "open_holds",
             "wait_max",
             "abandoned",
             "open_waits",

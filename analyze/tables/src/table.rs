@@ -45,6 +45,11 @@ pub trait Table: Serialize + Sized {
         &[]
     }
 
+    /// Whether the sort column of all rows after one of 0 is 0, too, which holds unless rows are sorted by more than that column.
+    fn is_last(&self, _row: &Self::Row) -> bool {
+        true
+    }
+
     /// Returns the sum of the column that rows are sorted by, over all rows, if the table has no column of the share in it.
     fn sorted_sum(&self) -> Option<i64> {
         None
@@ -251,7 +256,7 @@ fn zeros<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> Opti
     }
     let columns = table.columns();
     let sorted = columns.iter().find(|column| column.is_called(&page.sorted_by))?;
-    let is_zero = |row: &T::Row| matches!(sorted.cell(row), Cell::Int(0) | Cell::Null);
+    let is_zero = |row: &T::Row| matches!(sorted.cell(row), Cell::Int(0) | Cell::Null) && table.is_last(row);
     let kept = rows.iter().take_while(|row| !is_zero((*row).borrow())).count();
     let is_descending = sorted.order == Some(Order::Descending);
     (is_descending && kept > 0 && kept < rows.len())

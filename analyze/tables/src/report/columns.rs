@@ -119,7 +119,7 @@ pub(super) fn always() -> Vec<Column<Row<Key>>> {
             "Acquisitions, and attempts that did not lead to one: `abandoned`, `try_failed` and `open_waits`.",
         )
         .sum(),
-        count("abandoned", "Waits that ended without the lock: a timeout, a signal.").sum(),
+        count("abandoned", "Waits that ended without the lock: a timeout, a signal, a futex word that had changed.").sum(),
         duration("abandoned_wait", "The sum of these waits.").sum(),
         count("try_failed", "Attempts that found the lock taken and did not wait: trylock.").sum(),
         duration("polled", "Failed tries in a row, from the first one up to the success.").sum(),

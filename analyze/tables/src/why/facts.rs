@@ -174,6 +174,8 @@ pub(super) struct FactNames {
     pub(super) holder: Option<String>,
     /// The name that ran longest instead of holders, if it was not the idle task, and that waiting.
     pub(super) preempted_by: Option<(Option<String>, i64)>,
+    /// The waiting during which klock ran instead of holders.
+    pub(super) klock_ns: i64,
     /// How often the group of its holders had used up its quota of processor time, and for how long; `None` if that is not known.
     pub(super) throttled: Option<(i64, i64)>,
     /// The lock that its holders waited for.
@@ -418,6 +420,7 @@ impl FactNames {
             waiter: waiter.map(|task| names.task_label(task)),
             holder: most(&parts.by_task).map(|task| names.task_label(task)),
             preempted_by: preempted_by(parts, names),
+            klock_ns: klock_ns(parts, names),
             throttled: throttled(parts, names),
             nested: most(&parts.nested_in).map(|(lock, number)| {
                 let name = format!("{} at {}", names.lock_label(lock), site(number));
@@ -441,12 +444,30 @@ fn preempted_by(parts: &LockParts, names: &Names) -> Option<(Option<String>, i64
     for (task, ns) in &parts.preempted_by {
         let is_idle = names.task(*task).is_some_and(|row| row.tid == 0);
         let comm = names.task(*task).and_then(|row| row.comm.as_deref()).unwrap_or("?");
+        let comm = if is_klock(comm) { KLOCK } else { comm };
         let (sum, tasks, _) = by_comm.entry((!is_idle).then_some(comm)).or_insert((0, 0, *task));
         (*sum, *tasks) = (sum.saturating_add(*ns), *tasks + 1);
     }
     let (comm, (ns, tasks, task)) = by_comm.into_iter().max_by_key(|(comm, (ns, ..))| (*ns, *comm))?;
-    let name = |comm| if tasks == 1 { names.task_label(task) } else { printable(comm).into_owned() };
+    let name = |comm| {
+        if tasks == 1 && comm != KLOCK { names.task_label(task) } else { printable(comm).into_owned() }
+    };
     Some((comm.map(name), ns))
+}
+
+/// Returns the waiting during which threads of klock ran instead of holders.
+fn klock_ns(parts: &LockParts, names: &Names) -> i64 {
+    let of_klock =
+        |task: &TaskId| names.task(*task).and_then(|row| row.comm.as_deref()).is_some_and(is_klock);
+    let times = parts.preempted_by.iter().filter(|(task, _)| of_klock(task)).map(|(_, ns)| *ns);
+    times.fold(0, i64::saturating_add)
+}
+
+const KLOCK: &str = "klock";
+
+/// Returns whether a name is that of klock, whose threads have names of their own: `klock-drain`.
+pub(super) fn is_klock(comm: &str) -> bool {
+    comm.starts_with(KLOCK)
 }
 
 /// Returns how often the group of a holder's process had used up its quota, and for how long.

@@ -396,6 +396,11 @@ fn text_names_the_task_that_ran_instead_of_the_holder() {
         text.contains(" has a lower priority than B (tid 102, pid 100), let the holder inherit that"),
         "{text}"
     );
+    let of_klock = TEXT.replace("state=interruptible", "state=runnable peer=klock-drain");
+    let of_klock =
+        written(&why(&[testing::trace(&of_klock).trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(of_klock.contains("most while klock ran instead of"), "{of_klock}");
+    assert!(of_klock.contains("-> klock itself took the CPU"), "{of_klock}");
     let text = TEXT.replace("state=interruptible", "state=runnable peer=idle");
     let text = format!("task idle pid=0 tid=0\n{text}");
     let text = written(&why(&[testing::trace(&text).trace], &WhyOptions::default()).unwrap(), Text, None);

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::{
-    facts::{FactNames, Facts, WaitParts},
+    facts::{FactNames, Facts, WaitParts, is_klock},
     parts::{LongHolds, SiteParts},
     predictions::Prediction,
 };
@@ -434,10 +434,15 @@ impl<'a> Rules<'a> {
                         let by = by.as_deref().unwrap_or("no task");
                         format!("; most while {by} ran instead of {holder}, for {}", share(*ns))
                     });
+                    let by = match instead {
+                        None if self.part(names.klock_ns) >= 10 * PERCENT => format!("; klock itself ran during {}", share(names.klock_ns)),
+                        _ => by,
+                    };
                     format!("for {} of the waiting, its holder was ready to run, without a CPU{by}", share(parts.off_cpu_ns))
                 },
                 advice: match instead {
                     _ if used_up.is_some() => "raise `cpu.max` of the group (a pod's CPU limit), or use fewer threads".into(),
+                    Some((Some(by), _)) if is_klock(by) => "klock itself took the CPU: record fewer events (`--min-wait 10us`, fewer `--locks`) to see the program alone".into(),
                     // A CPU that idles although a task could run is not for that task.
                     Some((None, _)) => "its group may have used up its quota (throttled): raise `cpu.max` of the cgroup, or use fewer threads".into(),
                     Some((Some(by), _)) if is_rival(by, names) => format!(
@@ -583,7 +588,8 @@ impl<'a> Rules<'a> {
                 let (shares, all) = (units::exact(facts.shared), units::exact(facts.acquisitions));
                 Rule {
                     heading: "a reader-writer lock that hardly anybody reads",
-                    holds: facts.can_be_shared && is_rare,
+                    // Readers that wait are few because they wait.
+                    holds: facts.can_be_shared && is_rare && self.part(facts.shared_by_exclusive_ns) < PERCENT,
                     value: facts.can_be_shared.then_some((shared, PERCENT)),
                     evidence: format!("{shares} of {all} acquisitions shared it"),
                     advice: "a mutex does the same for less".into(),
@@ -637,11 +643,6 @@ const fn stalled(state: State) -> (&'static str, &'static str) {
             ("was ready to run, without a CPU", "use fewer threads, or give them more CPU time (a quota?)")
         }
     }
-}
-
-/// Returns whether a task is one of klock.
-fn is_klock(task: &str) -> bool {
-    task.starts_with("klock")
 }
 
 /// Returns whether a task that ran instead of a holder may have another priority: it is neither klock nor of the same name as who waited.

@@ -166,3 +166,17 @@ fn a_terminal_leaves_out_rows_without_the_sort_column_where_not_all_rows_are_sho
         assert!(whole.contains("calm") && whole.contains("... 3 more rows"), "{whole}");
     }
 }
+
+#[test]
+fn a_terminal_shows_rows_after_one_that_was_waited_for_in_vain() {
+    let text = "1 A acquire hot a.c:1\n2 B wait hot a.c:1\n90 A release hot\n90 B acquire hot a.c:1 wait=88\n91 B release hot\n\
+                100 A acquire vain a.c:1\n101 B wait vain a.c:1\n150 B abandon vain a.c:1 wait=49\n160 A release vain\n\
+                200 A acquire brief a.c:1\n201 B wait brief a.c:1\n209 A release brief\n209 B acquire brief a.c:1 wait=8\n210 B release brief\n\
+                211 A acquire calm a.c:1\n212 A release calm\n";
+    let test = testing::trace(text);
+    let report = report(&test.trace, &Options { limit: Some(3), ..by(By::Lock) }).unwrap();
+    let style = TextStyle { is_terminal: true, ..TextStyle::default() };
+    let page = Page { style, sorted_by: "wait_total".to_owned(), hides_zeros: true, ..Page::default() };
+    let written = text_of(|out| report.write(&page, out));
+    assert!(written.contains("brief") && written.contains("... 1 more row; "), "{written}");
+}
