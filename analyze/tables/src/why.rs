@@ -80,6 +80,9 @@ pub struct Why {
     /// Whether off-CPU time was recorded.
     #[serde(skip)]
     has_off_cpu: bool,
+    /// The part of the processors' time that the program ran, in millionths, and their number, if that is known.
+    #[serde(skip)]
+    busy: Option<(i64, u32)>,
     /// Why tasks are stuck at the end, if some are.
     #[serde(skip)]
     stuck: Option<DeadlockKind>,
@@ -230,6 +233,11 @@ impl<'a> Gathered<'a> {
                 ledger.get_or_insert_with(Ledger::default).merge(Ledger::of(input)?);
             }
         }
+        let trust = Trust::merged(trusts);
+        let busy = match inputs {
+            [input] if options.filter == Filter::default() => busy(input, trust.span_ns),
+            _ => None,
+        };
         Ok(Why {
             traces: inputs.len(),
             trace: if let [input] = inputs { facts::trace_word(input) } else { String::new() },
@@ -238,8 +246,9 @@ impl<'a> Gathered<'a> {
             locks_total,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,
+            busy,
             stuck,
-            trust: Trust::merged(trusts),
+            trust,
         })
     }
 }
@@ -264,6 +273,17 @@ fn deadlocked(
     }
     Ok((kinds, deadlocks.first().map(Deadlock::kind)))
 }
+
+/// Returns the part of the processors' time in which the recorded program ran, and their number.
+fn busy(input: &Input<'_>, span_ns: i64) -> Option<(i64, u32)> {
+    let cpus = input.trace.info().host.cpus;
+    let ran = input.names.tasks().iter().filter_map(|task| task.process_cpu_ns);
+    let ran_ns = ran.fold(0, i64::saturating_add);
+    Some((units::ppm(ran_ns, span_ns.saturating_mul(cpus.into()))?, cpus))
+}
+
+/// The part of the processors' time from which on a program cannot do much more, in millionths.
+const BUSY: i64 = 900_000;
 
 /// Returns whether locks are the cause, where the time went instead, and the next steps, a line each. Locks are not the cause only if nearly all
 /// time is known.
@@ -344,7 +364,18 @@ impl Why {
             None if self.all_are_quiet() => vec![
                 "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
             ],
-            _ => Vec::new(),
+            _ => match self.busy {
+                Some((ppm @ BUSY.., cpus)) => vec![
+                    format!(
+                        "the program ran for {} of the time of its {}: without any wait it would do at most {} more",
+                        verdicts::percent(ppm, 1_000_000),
+                        units::counted(cpus, "processor"),
+                        verdicts::percent((1_000_000 - ppm).max(0), ppm)
+                    ),
+                    "`perf record` shows where it runs".to_owned(),
+                ],
+                _ => Vec::new(),
+            },
         }
     }
 }

@@ -408,6 +408,20 @@ fn text_names_the_task_that_ran_instead_of_the_holder() {
 }
 
 #[test]
+fn a_program_that_keeps_all_processors_busy_is_said_to_gain_little_from_any_lock() {
+    // The recording is of 1,100 ns.
+    let said = |cpu_ns: i64| {
+        let mut parts = testing::Parts::parse(&format!("task main pid=100 tid=100 cpu={cpu_ns}\n{TEXT}"));
+        parts.info.host.cpus = 2;
+        written(&why(&[parts.write().trace], &WhyOptions::default()).unwrap(), Text, None)
+    };
+    let busy = said(1_980);
+    let expected = "-> the program ran for 90 % of the time of its 2 processors: without any wait it would do at most 11 % more\n";
+    assert!(busy.starts_with(expected), "{busy}");
+    assert!(!said(1_979).contains("the program ran"));
+}
+
+#[test]
 fn text_says_how_long_the_group_of_the_holder_had_used_up_its_quota() {
     let said = |throttled: &str| {
         let text = TEXT.replace("state=interruptible", "state=runnable peer=mid");
