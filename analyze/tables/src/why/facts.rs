@@ -158,6 +158,8 @@ pub(super) struct FactNames {
     /// Whether its holds cannot be recorded: a condition variable, a semaphore or a futex with which a program builds a lock.
     pub(super) has_no_holds: bool,
     pub(super) is_semaphore: bool,
+    /// The kind of what is waited for, if tasks are idle there.
+    pub(super) idle: Option<LockKind>,
     /// By site, as in the facts.
     pub(super) sites: Vec<String>,
     /// The system call and the functions in which its holders slept.
@@ -409,6 +411,12 @@ impl FactNames {
             // The semaphores of waiters at one site, which have no address together, are no semaphore.
             is_semaphore: row
                 .is_some_and(|lock| lock.kind == LockKind::UserSemaphore && lock.address.is_some()),
+            idle: row
+                .filter(|_| {
+                    parts.idle_ns.saturating_mul(2)
+                        > parts.waited_at.values().copied().fold(0, i64::saturating_add)
+                })
+                .map(|row| row.kind),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
             slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
             were_stopped,

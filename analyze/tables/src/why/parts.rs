@@ -9,7 +9,11 @@ use super::herds::{self, Herds};
 use crate::{blame::Passes, cells::Cells, key::Ids};
 use intervals::{
     engine::Rules,
-    input::{Input, names::Names, selection::Selection},
+    input::{
+        Input,
+        names::{Names, purposes::Purpose},
+        selection::Selection,
+    },
     items::{ByState, Caused, Detail, Hold, Item, Needs, Payer, Sink, Wait},
 };
 
@@ -65,8 +69,9 @@ pub(super) struct LockParts {
     pub(super) preempted_by: FxHashMap<TaskId, i64>,
     /// The locks that the holders waited for, and the site at which they did.
     pub(super) nested_in: FxHashMap<(LockId, u32), i64>,
-    /// The time of the selected waits by their site, numbered.
+    /// The time of the selected waits by their site, numbered, and of those in which the tasks were idle.
     pub(super) waited_at: FxHashMap<u32, i64>,
+    pub(super) idle_ns: i64,
     /// The longest of the selected holds, if it is long, with the states of its task.
     pub(super) longest: Option<(Hold, ByState)>,
     /// Of a lock without recorded holds: the time until each task passed it on, and the site at which it did.
@@ -169,7 +174,11 @@ impl Sink for PartsByLock<'_> {
                 let is_selected = self.selection.selects_wait(wait);
                 if is_selected && wait.wait_ns > 0 {
                     let site = self.names.point_number(wait.lock, wait.stack);
-                    add(self.of_lock(wait.lock).waited_at.entry(site).or_default(), wait.wait_ns);
+                    let purpose = self.names.purposes().of(wait.lock, wait.stack);
+                    let is_idle = !matches!(purpose, Purpose::Lock | Purpose::Undecided);
+                    let parts = self.of_lock(wait.lock);
+                    add(parts.waited_at.entry(site).or_default(), wait.wait_ns);
+                    add(&mut parts.idle_ns, if is_idle { wait.wait_ns } else { 0 });
                 }
                 if wait.gap_ns.is_some() {
                     return;

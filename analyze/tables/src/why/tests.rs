@@ -422,6 +422,18 @@ fn a_program_that_keeps_all_processors_busy_is_said_to_gain_little_from_any_lock
 }
 
 #[test]
+fn of_threads_that_are_idle_is_said_who_ends_that() {
+    let text = "lock b barrier name=meeting\n1 A wait b a.c:1\n2 B wait b a.c:1\n900 C wake b\n900 A acquire b a.c:1 wait=899\n901 B acquire b a.c:1 wait=899\n";
+    let filter = Filter { include_idle: true, ..Filter::default() };
+    let options = WhyOptions { filter, ..WhyOptions::default() };
+    let said = written(&why(&[testing::trace(text).trace], &options).unwrap(), Text, None);
+    assert!(
+        said.contains("1. threads are idle here") && said.contains("C (tid 103, pid 100) came last"),
+        "{said}"
+    );
+}
+
+#[test]
 fn text_says_how_long_the_group_of_the_holder_had_used_up_its_quota() {
     let said = |throttled: &str| {
         let text = TEXT.replace("state=interruptible", "state=runnable peer=mid");

@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 
 use serde::Serialize;
+use trace_format::LockKind;
 
 use super::{
     facts::{FactNames, Facts, WaitParts, is_klock},
@@ -311,6 +312,7 @@ impl<'a> Rules<'a> {
                 let is_held = facts.nobody_ns < parts.not_known_ns.saturating_sub(facts.nobody_ns);
                 Rule {
                     heading: match &names.passed_on {
+                        Some(_) if is_passed_on && names.idle.is_some() => "threads are idle here; klock knows who ends that",
                         Some(_) if is_passed_on => "its holds were not recorded; klock knows who passed it on",
                         _ if is_held => "what its holders did was not recorded",
                         _ => "most of its holders were not recorded",
@@ -323,13 +325,22 @@ impl<'a> Rules<'a> {
                             };
                             // An uncertain frame is a part of the C library.
                             let at = if site.contains('?') { String::new() } else { format!("; most was passed on at {site}") };
-                            format!("{task} had it and passed it on during {} of the waiting{others}{at}", share(*ns))
+                            let did = match names.idle {
+                                Some(LockKind::Barrier) => "came last",
+                                Some(LockKind::Thread) => "ran until its end",
+                                Some(_) => "ended the waits",
+                                None => "had it and passed it on",
+                            };
+                            format!("{task} {did} during {} of the waiting{others}{at}", share(*ns))
                         }
                         _ if is_held => format!("for {} of the waiting, it is not known whether its holder ran or slept", share(parts.not_known_ns)),
                         _ => format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
                     },
                     advice: if is_passed_on && names.passed_on.as_ref().is_some_and(|(task, ..)| is_klock(task)) {
                         "this is klock, which reads where the program's files are mapped: alone, the program does not wait for that".into()
+                    } else if is_passed_on && names.idle.is_some() {
+                        let task = names.passed_on.as_ref().map_or("a thread", |(task, ..)| task);
+                        format!("the others wait for what {task} does before: give it less to do, or share that")
                     } else if names.has_no_holds || matches!(names.source, "rust" | "go") {
                         let (trace, lock) = (&names.trace, &names.lock);
                         let who = match names.source {
@@ -340,7 +351,7 @@ impl<'a> Rules<'a> {
                         };
                         format!("{who}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
                     } else if facts.nobody_ns > 0 {
-                        "record the holds, too: `klock record COMMAND`, or `-p PID --locks pthread`, has those of pthread locks, `--locks kernel` those of kernel locks".into()
+                        "record the holds, too: `klock record COMMAND`, or `-p PID --locks pthread`, has those of pthread locks in programs that are not static, `--locks kernel` those of kernel locks".into()
                     } else {
                         format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
                     },
