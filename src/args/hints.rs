@@ -156,8 +156,9 @@ pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Opti
         ErrorKind::InvalidValue => invalid_value(error, command),
         ErrorKind::MissingRequiredArgument => {
             let ContextValue::Strings(missing) = error.get(ContextKind::InvalidArg)? else { return None };
+            let are = if missing.len() == 1 { "is" } else { "are" };
             let missing = missing.join(" and ");
-            Some(format!("cannot run klock {command}: {missing} is missing; {}", see_help(command)))
+            Some(format!("cannot run klock {command}: {missing} {are} missing; {}", see_help(command)))
         }
         ErrorKind::ArgumentConflict => conflict(error, command),
         _ => None,

@@ -78,7 +78,9 @@ fn of_hosts(args: &args::Diff, options: &DiffOptions) -> anyhow::Result<Diff> {
 
 /// Opens the traces of both sides: two traces, or several before and after `--`.
 fn sides(args: &args::Diff) -> anyhow::Result<(Vec<Trace>, Vec<Trace>)> {
-    if let Some(option) = args.new.iter().find(|path| path.to_string_lossy().starts_with("--")) {
+    if let Some(option) =
+        args.new.iter().find(|path| path.to_string_lossy().starts_with('-') && !path.exists())
+    {
         anyhow::bail!("cannot read {}: options come before the -- that parts the traces", option.display());
     }
     let (base, new) = match (args.base.as_slice(), args.new.as_slice()) {

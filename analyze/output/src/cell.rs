@@ -131,7 +131,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell<'_> {
 }
 
 /// Returns `/home/me/app/src/main.rs:7 (run)` from `main.rs` on.
-pub(super) fn without_directories(site: &str) -> &str {
+pub fn without_directories(site: &str) -> &str {
     let file = site.split(' ').next().unwrap_or(site);
     // Only a file with a line has directories: a function's name may hold any sign.
     let has_line = file.rsplit_once(':').is_some_and(|(_, line)| line.parse::<u32>().is_ok());

@@ -88,8 +88,12 @@ pub fn table(
             }
         }
         for text in name.more {
-            let text = if look.full { text.clone() } else { look.stack(text, room) };
-            writeln!(out, "{:INDENT$}{text}", "")?;
+            match text.strip_prefix("  ") {
+                // A sentence goes on in the next line; a stack loses its end.
+                Some(sentence) => look.labelled(&format!("{:INDENT$}  ", ""), sentence, out)?,
+                None if look.full => writeln!(out, "{:INDENT$}{text}", "")?,
+                None => writeln!(out, "{:INDENT$}{}", "", look.stack(text, room))?,
+            }
         }
     }
     Ok(())

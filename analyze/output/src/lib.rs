@@ -29,7 +29,7 @@ mod text;
 pub mod units;
 mod writer;
 
-pub use cell::{Cell, Kind, Rows};
+pub use cell::{Cell, Kind, Rows, without_directories};
 pub use column::{Column, Field, Merge, Order, Role, Visibility};
 pub use error::AnalyzeError;
 pub use format::{Format, Page};

@@ -10,7 +10,7 @@ use super::{LockOrder, OrderRow, Taking, Verdict};
 use output::{
     choices,
     layout::{self, Paint, STACK_SEPARATOR, TextStyle},
-    units,
+    units, without_directories,
 };
 
 choices! {
@@ -153,7 +153,8 @@ fn write_taking(
     out: &mut (dyn Write + Send),
 ) -> io::Result<()> {
     let comma = if at == "at" { "" } else { "," };
-    writeln!(out, "{}", style.line(&format!("     {verb} {}{comma} {at} {}", taking.lock(), taking.at)))?;
+    let place = if style.full { &taking.at } else { without_directories(&taking.at) };
+    writeln!(out, "{}", style.line(&format!("     {verb} {}{comma} {at} {place}", taking.lock())))?;
     if taking.stack.len() > 1 {
         writeln!(out, "{}", style.line(&format!("           {}", taking.stack.join(STACK_SEPARATOR))))?;
     }

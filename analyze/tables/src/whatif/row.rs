@@ -124,12 +124,12 @@ pub(crate) fn reason(refusal: Refusal) -> String {
         Refusal::Empty => "no lock with recorded releases was acquired".to_owned(),
         Refusal::NoTime => "the replay without a change takes no time".to_owned(),
         Refusal::Run(ppm) => format!(
-            "the replay without a change is {} longer or shorter than the recording (limit {})",
+            "the replay without a change differs from the recording by {} (limit {})",
             percent(ppm),
             percent(MOST_FIT)
         ),
         Refusal::Waits(ppm) => format!(
-            "the waits for it in the replay without a change are {} longer or shorter than the recorded ones (limit {})",
+            "the waits for it in the replay without a change differ from the recorded ones by {} (limit {})",
             percent(ppm),
             percent(MOST_WAITS_FIT)
         ),
