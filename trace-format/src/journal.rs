@@ -31,8 +31,7 @@ use crate::{
     gate::file::decode_footer,
     output::recording::NamedFile,
     run_info::RunInfo,
-    side_tables::{NewRows, SideRows},
-    tables::{BareStack, Frame, LockRow, SharedStack, TaskRow},
+    tables::{BareStack, Frame, LockRow, NewRows, SharedStack, SideRows, TaskRow},
 };
 
 /// The first bytes of a journal.

@@ -15,8 +15,7 @@ use crate::{
     FormatError,
     event::StackId,
     journal::{Checkpoint, JournalReader},
-    side_tables::SideRows,
-    tables::{BareStack, Frame, LockRow, Stack, TaskRow},
+    tables::{BareStack, Frame, LockRow, SideRows, Stack, TaskRow},
 };
 
 /// Maximum number of ids without a stack. Events may refer to stacks that were lost.

@@ -72,7 +72,6 @@ pub mod running;
 #[cfg(feature = "std")]
 pub mod schema;
 #[cfg(feature = "std")]
-mod side_tables;
 #[cfg(feature = "std")]
 #[cfg(feature = "std")]
 pub mod syscall;
@@ -92,9 +91,10 @@ pub use {
     recover::{Recovery, recover},
     run_info::RunInfo,
     running::open,
-    side_tables::SideRows,
     syscall::Syscall,
-    tables::{BareStack, Frame, LockKind, LockRow, Scope, SharedStack, Stack, StackCounts, TaskRow},
+    tables::{
+        BareStack, Frame, LockKind, LockRow, Scope, SharedStack, SideRows, Stack, StackCounts, TaskRow,
+    },
     writer::TraceWriter,
 };
 

@@ -29,7 +29,7 @@ use crate::{
     paths::{TracePaths, journal_path},
     reader::{Trace, catch_panics},
     run_info::RunInfo,
-    side_tables::SideRows,
+    tables::SideRows,
     writer::{SideTable, continued::Continued},
 };
 

@@ -66,8 +66,7 @@ mod tests {
     use crate::{
         RunInfo,
         event::{Event, EventKind, LockId, TaskId},
-        side_tables::SideRows,
-        tables::{LockKind, LockRow, TaskRow},
+        tables::{LockKind, LockRow, SideRows, TaskRow},
         writer::TraceWriter,
     };
 

@@ -33,8 +33,7 @@ use crate::{
         recording::{NamedFile, RecordingFiles, RegularFiles},
     },
     run_info::{RunInfo, Version},
-    side_tables::SideRows,
-    tables::{LockRow, SharedStack, Stack, TaskRow},
+    tables::{LockRow, SharedStack, SideRows, Stack, TaskRow},
 };
 
 pub(crate) mod continued;

@@ -26,6 +26,7 @@ mod kernel;
 mod later;
 mod lookups;
 mod losses;
+mod pauses;
 mod pausing;
 mod pipeline;
 mod start;
@@ -36,7 +37,7 @@ use checkpoints::Checkpoints;
 use deferral::Deferral;
 use kernel::KernelSide;
 use lookups::SleeperCalls;
-use pausing::Pausing;
+use pauses::Pausing;
 use pipeline::Pipeline;
 
 /// Time between two rounds. A ring of the default size holds what a CPU can record in ten times this.

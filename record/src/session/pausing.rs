@@ -1,15 +1,13 @@
 //! Requests to a running recording: pauses, a new start, and what it has so far. A pause ends with a `lost` row without events, so that
-//! nothing is paired across it. The trace lists when each began and ended.
+//! nothing is paired across it.
 
 use std::time::{Duration, Instant};
 
-use trace_format::{FormatError, run_info::Loss};
+use trace_format::run_info::Loss;
 
 use super::{Pipeline, Session};
 use crate::{
-    control::{Answer, Control},
     error::RecordError,
-    options::Options,
     system::clocks::{clocks_now, monotonic_ns},
     write::sink::Sink,
 };
@@ -19,34 +17,6 @@ const SETTLED_NS: i64 = 100_000_000;
 
 /// The time for which other threads are waited for, while nothing is composed.
 const MAX_PAUSING: Duration = Duration::from_millis(100);
-
-/// The pauses of a recording, and the requests to it.
-#[derive(Debug)]
-pub(super) struct Pausing {
-    pub(super) control: Control,
-    /// The start of the present pause.
-    pub(super) since_ns: Option<i64>,
-    /// A request to resume waits until everything from before the pause is composed.
-    pub(super) resume: Option<Answer>,
-    /// Earlier pauses.
-    pub(super) times: Vec<(i64, i64)>,
-    pub(super) is_reset: bool,
-    pub(super) is_stopped: bool,
-}
-
-impl Pausing {
-    pub(super) fn new(options: &Options) -> Result<Self, RecordError> {
-        let control = Control::start(options.control.as_ref(), &options.files).map_err(FormatError::from)?;
-        let (since_ns, resume, times) = (None, None, Vec::new());
-        Ok(Self { control, since_ns, resume, times, is_reset: false, is_stopped: false })
-    }
-
-    /// Returns all pauses; the present one lasts until `now_ns`.
-    pub(super) fn times(&self, now_ns: i64) -> Vec<(i64, i64)> {
-        let present = self.since_ns.map(|since_ns| (since_ns, now_ns.max(since_ns)));
-        self.times.iter().copied().chain(present).collect()
-    }
-}
 
 impl Session<'_> {
     /// Does what other processes ask for.

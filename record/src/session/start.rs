@@ -7,7 +7,7 @@ use trace_format::{run_info::Source, writer::new_trace_id};
 
 use super::{
     ProgressReporter, Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide,
-    lookups::SleeperCalls, pausing::Pausing, pipeline::Pipeline,
+    lookups::SleeperCalls, pauses::Pausing, pipeline::Pipeline,
 };
 use crate::{
     compose::{
