@@ -317,6 +317,13 @@ fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> Vec<String>
                      shows who slept there")
         });
     }
+    if ledger.has_tasks_of_its_own() {
+        lines.push(
+            "while threads of a runtime's scheduler are idle, its tasks may wait for locks of their own: klock records those of Go \
+             (`--locks go`, as root), and none of async code"
+                .into(),
+        );
+    }
     if ledger.polling_ns > 0 {
         lines.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
     }

@@ -41,6 +41,8 @@ pub struct Ledger {
     pub undecided_ns: i64,
     /// Idle waits.
     pub idle_ns: i64,
+    /// Those of them in which a scheduler had nothing to run, while its tasks may have waited for locks of their own.
+    pub scheduler_ns: i64,
     /// From the second failed try for a lock until the task got it.
     pub polling_ns: i64,
     /// Sleep outside of waits.
@@ -90,7 +92,10 @@ impl Ledger {
             }
         })?;
         book.add_unseen(names.tasks(), last_ns);
-        Ok(book.close(last_ns))
+        let closed = book.close(last_ns);
+        // Waits of goroutines are waits for locks where they are recorded.
+        let scheduler_ns = if info.source_of(LockKind::GoMutex).is_some() { 0 } else { closed.scheduler_ns };
+        Ok(Ledger { scheduler_ns, ..closed })
     }
 
     /// Adds the time of the tasks of another trace.
@@ -100,6 +105,7 @@ impl Ledger {
             (&mut self.locks_ns, other.locks_ns),
             (&mut self.undecided_ns, other.undecided_ns),
             (&mut self.idle_ns, other.idle_ns),
+            (&mut self.scheduler_ns, other.scheduler_ns),
             (&mut self.polling_ns, other.polling_ns),
             (&mut self.asleep_ns, other.asleep_ns),
             (&mut self.ready_ns, other.ready_ns),
@@ -137,8 +143,14 @@ impl Ledger {
         let share = |ns: i64, percent: i64| ns.saturating_mul(100) < self.alive_ns.saturating_mul(percent);
         self.unrecorded().is_empty()
             && !self.has_naps()
+            && !self.has_tasks_of_its_own()
             && share(self.unknown_ns, UNKNOWN_PERCENT)
             && share(self.undecided_ns.saturating_add(self.polling_ns), LEAST_PERCENT)
+    }
+
+    /// Whether tasks of a runtime may have waited for locks of their own, for a share of time that counts.
+    pub fn has_tasks_of_its_own(&self) -> bool {
+        self.percent(self.scheduler_ns) >= UNKNOWN_PERCENT
     }
 
     /// Whether tasks waited longer for what may be a lock than for all locks.
@@ -389,6 +401,7 @@ impl TaskTime {
             sums.undecided_ns += ns;
         } else if waits_for(Purpose::is_idle) {
             sums.idle_ns += ns;
+            sums.scheduler_ns += if waits_for(|purpose| purpose == Purpose::Scheduler) { ns } else { 0 };
         } else if self.polls(row.ts_ns) {
             sums.polling_ns += ns;
         } else {

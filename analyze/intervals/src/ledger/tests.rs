@@ -60,6 +60,20 @@ fn sleep_in_a_call_that_locks_is_for_a_lock_that_is_not_recorded() {
 }
 
 #[test]
+fn tasks_of_a_runtime_may_wait_for_locks_of_their_own_unless_these_are_recorded() {
+    let at = "futex_wait<tokio::runtime::scheduler::multi_thread::park::Inner::park_condvar";
+    let text = format!(
+        "source off_cpu covers=all\nlock f futex\ntask A tid=1 start=0 exit=100\n0 A init f\n10 A wait f {at}\n90 A acquire f {at} wait=80"
+    );
+    let found = ledger(&trace(&text));
+    assert_eq!((found.idle_ns, found.scheduler_ns, found.is_closed()), (80, 80, false));
+    let found = ledger(&trace(&text.replace(at, "futex_wait<rayon_core::sleep::Sleep::sleep")));
+    assert_eq!((found.idle_ns, found.scheduler_ns, found.is_closed()), (80, 0, true));
+    let found = ledger(&trace(&format!("source go kinds=go_mutex\n{text}")));
+    assert_eq!((found.scheduler_ns, found.is_closed()), (0, true));
+}
+
+#[test]
 fn threads_of_which_only_the_creation_is_on_record_lived_too() {
     let text = "source off_cpu covers=all\nlock t thread\nlock u thread\ntask A tid=1 start=0 exit=100\n0 A init m\n10 A init t\n20 A init u\n\
                 90 A wait t\n95 A acquire t wait=5\n99 A acquire u";

@@ -17,7 +17,7 @@ choices! {
         Exit = "exit",
         /// A thread that parked itself until another one unparks it.
         Park = "park",
-        /// A thread of a runtime's scheduler that has no work.
+        /// A thread of a runtime's scheduler that has no work: its tasks may wait for locks that are no waits of threads.
         Scheduler = "scheduler",
         /// A semaphore that counts or signals.
         Semaphore = "semaphore",
@@ -118,7 +118,7 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("parking_lot::raw_mutex::*", Lock, Decides),
         ("parking_lot::raw_rwlock::*", Lock, Decides),
         ("parking_lot::condvar::*", CondVar, Serves),
-        ("rayon_core::sleep::*", Scheduler, Decides),
+        ("rayon_core::sleep::*", Park, Decides),
         ("tokio::runtime::*::park*", Scheduler, Decides),
         // Go: notes are how threads of the scheduler sleep; goroutines that wait for sync.Mutex are parked and in no futex.
         ("runtime.lock2", Lock, Decides),
