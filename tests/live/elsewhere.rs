@@ -26,7 +26,7 @@ const STOPPED: &[&str] = &["its holders are stopped", "stopped by a signal or a 
 const NO_EVENT: &[&str] = &["the trace holds no events", "as root"];
 
 /// Modes, and words that `klock why` says of a recording of root and of an ordinary user's.
-const MODES: [(&str, &[&str], &[&str]); 12] = [
+const MODES: [(&str, &[&str], &[&str]); 13] = [
     ("polled", POLLED, POLLED),
     ("requeued", &["moved (futex): 4 threads waited"], NOT_SEEN),
     ("several", NOT_SEEN, NOT_SEEN),
@@ -43,6 +43,7 @@ const MODES: [(&str, &[&str], &[&str]); 12] = [
         &["bus", "mid", "let the holder inherit that (PTHREAD_PRIO_INHERIT)"],
         &["bus", "without a CPU"],
     ),
+    ("once", &["first_use (futex): 3 threads waited", "passed it on"], NOT_SEEN),
     ("stdio", &["(futex): 4 threads waited", "passed it on"], NOT_SEEN),
 ];
 

@@ -135,6 +135,66 @@ wait $!",
     ),
 ];
 
+/// Three of four threads wait for the last one at the end of each parallel region.
+const UNEVEN: &str = "cat > uneven.c << 'END'
+#include <omp.h>
+static volatile long sum;
+static void work(long steps) { for (long i = 0; i < steps; i++) sum += i; }
+int main(void) {
+    for (int round = 0; round < 40; round++) {
+#pragma omp parallel num_threads(4)
+        work(omp_get_thread_num() == 0 ? 10000000 : 10000);
+    }
+}
+END
+gcc -O1 -g -fopenmp uneven.c -o uneven && $RECORD ./uneven";
+
+/// A lock of parking_lot, and one of tokio, whose tasks are no threads.
+const CRATES: [(&str, &str); 2] = [
+    (
+        "Cargo.toml",
+        "[package]
+name = 'crates'
+edition = '2021'
+[workspace]
+[dependencies]
+parking_lot = '0.12'
+tokio = { version = '1', features = ['rt-multi-thread', 'sync', 'time'] }
+[profile.dev]
+opt-level = 1
+",
+    ),
+    (
+        "src/main.rs",
+        "use std::{sync::Arc, thread, time::Duration};
+static BUSY: parking_lot::Mutex<u64> = parking_lot::Mutex::new(0);
+fn parking() {
+    for _ in 0..200 {
+        let mut busy = BUSY.lock();
+        thread::sleep(Duration::from_millis(1));
+        *busy += 1;
+    }
+}
+async fn task(lock: Arc<tokio::sync::Mutex<u64>>) {
+    for _ in 0..200 {
+        let mut busy = lock.lock().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        *busy += 1;
+    }
+}
+fn main() {
+    if std::env::args().nth(1).as_deref() == Some(\"parking\") {
+        return thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(parking))));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    let lock = Arc::new(tokio::sync::Mutex::new(0));
+    let tasks: Vec<_> = (0..4).map(|_| runtime.spawn(task(Arc::clone(&lock)))).collect();
+    tasks.into_iter().for_each(|task| runtime.block_on(task).unwrap());
+}
+",
+    ),
+];
+
 /// Returns what `klock why` says of a load.
 fn said_of(place: &Place, is_root: bool, script: &str) -> String {
     let trace = place.path(trace_of(is_root));
@@ -170,6 +230,52 @@ fn locks_of_servers_and_runtimes_are_named_or_said_to_be_not_seen() {
                     "{load}, root {is_root}: none of {words:?} in {said}"
                 );
                 println!("{load}, root {is_root}: {}", &said[..said.len().min(200)]);
+            });
+        }
+    }
+}
+
+#[test]
+#[ignore = "full: what else the machine does has a part in who waits; two recordings of three decide"]
+fn threads_of_openmp_that_wait_for_the_last_one_do_not_wait_for_a_lock() {
+    let place = Place::new();
+    for &is_root in users() {
+        most_of(3, 1, || {
+            let said = said_of(&place, is_root, UNEVEN);
+            // An ordinary user does not see why threads of libgomp sleep.
+            let words = if is_root { "waits for locks are not the cause" } else { NOT_SEEN };
+            assert!(said.contains(words), "root {is_root}: {said}");
+        });
+    }
+}
+
+#[test]
+#[ignore = "full: downloads crates; two recordings of three decide"]
+fn locks_of_crates_of_rust_are_named_or_said_to_be_not_seen() {
+    let place = Place::new();
+    let folder = place.directory("source");
+    fs::create_dir(folder.join("src")).unwrap();
+    CRATES.iter().for_each(|(file, text)| fs::write(folder.join(file), text).unwrap());
+    let built = run(Command::new("cargo")
+        .args(["build", "--quiet"])
+        .current_dir(&folder)
+        .env("CARGO_TARGET_DIR", "target"));
+    assert!(built.status.success(), "{}", built.stderr);
+    let program = place.copy(&folder.join("target/debug/crates"));
+    for (mode, of_root) in [("parking", "lock at "), ("tasks", NOT_SEEN)] {
+        for &is_root in users() {
+            most_of(3, 1, || {
+                let trace = place.path(trace_of(is_root));
+                let mut record = if is_root { klock() } else { place.command(&place.klock) };
+                record.args(["record", "-q", "-f", "-o"]).arg(&trace).arg("--").arg(&program).arg(mode);
+                let ended = run(&mut record);
+                assert!(ended.status.success(), "{}", ended.stderr);
+                let said = why(&trace);
+                assert!(
+                    said.contains(if is_root { of_root } else { NOT_SEEN }),
+                    "{mode}, root {is_root}: {said}"
+                );
+                assert!(!said.contains("locks are not the cause"), "{mode}, root {is_root}: {said}");
             });
         }
     }

@@ -111,7 +111,9 @@ fn a_condition_variable_whose_tasks_exclude_each_other_is_a_lock() {
     };
     assert_eq!(purposes(&relay("condvar", row))[0], Purpose::Lock);
     // A scheduler that sleeps in the same way is named by its function, whatever its tasks do.
-    let named = |at, what: &str| row(at, what).replace("<lock", "<tokio::runtime::scheduler::multi_thread::park::Inner::park");
+    let named = |at, what: &str| {
+        row(at, what).replace("<lock", "<tokio::runtime::scheduler::multi_thread::park::Inner::park")
+    };
     assert_eq!(purposes(&relay("condvar", named))[0], Purpose::Scheduler);
 }
 
