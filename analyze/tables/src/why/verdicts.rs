@@ -188,7 +188,10 @@ impl<'a> Rules<'a> {
             && rules.with_cpu(rules.worst_ns()) >= 50 * PERCENT;
         Self {
             is_long_site,
-            are_all_long: !is_long_site && rules.few_long.is_none() && facts.are_all_long(),
+            are_all_long: !is_long_site
+                && rules.few_long.is_none()
+                && facts.are_all_long()
+                && rules.held() >= 20 * PERCENT,
             has_hog: has_most && rules.part(facts.hog_caused_ns) >= 50 * PERCENT,
             is_convoy: !facts.is_unmeasured && rules.part(facts.convoy_wait_ns) >= 50 * PERCENT,
             ..rules
@@ -209,6 +212,11 @@ impl<'a> Rules<'a> {
     /// Returns the waiting for holders of the worst site that ran.
     fn worst_ns(&self) -> i64 {
         self.facts.worst_site().map_or(0, |site| self.facts.holding_ns(&self.facts.sites[site]))
+    }
+
+    /// Returns the share of the time in which the tasks that waited for it lived that it is held.
+    fn held(&self) -> i64 {
+        units::ppm(self.facts.held_ns, self.facts.span_ns).unwrap_or(0)
     }
 
     /// Returns the share in the hold time of the task with the most.
@@ -565,11 +573,10 @@ impl<'a> Rules<'a> {
             },
             V::TooOften => {
                 let rule = part(parts.holding_ns, 50 * PERCENT);
-                let held = units::ppm(facts.held_ns, facts.span_ns).unwrap_or(0);
                 Rule {
                     heading: "it is taken too often",
                     holds: rule.holds
-                        && held >= 20 * PERCENT
+                        && self.held() >= 20 * PERCENT
                         && !(is_long_site || few_long.is_some() || are_all_long || has_hog),
                     evidence: format!(
                         "taken {} times per second for {} on average, it is held {} of the time",
