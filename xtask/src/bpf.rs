@@ -15,7 +15,6 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{
     host,
     process::{Run, find, root, say, target},
-    setup,
 };
 
 /// An object to build.
@@ -135,7 +134,7 @@ fn build(tools: &Tools, what: Build) -> Result<Vec<u8>> {
 /// Returns the tools, installed if need be. The error says what is missing and how to get it.
 fn tools() -> Result<Tools> {
     if compiler().is_none() && host::is_root() {
-        setup::install(&["rustc-web", "rust-web-src"])?;
+        host::install(&["rustc-web", "rust-web-src"])?;
     }
     let (rustc, version, llvm, library) = compiler().context(
         "no rustc with the source of its library; install rustc-web and rust-web-src (Debian), or run rustup toolchain \
@@ -144,7 +143,7 @@ fn tools() -> Result<Tools> {
     let prefix = PathBuf::from(format!("/usr/lib/llvm-{llvm}"));
     let objcopy = prefix.join("bin/llvm-objcopy");
     if !objcopy.is_file() && host::is_root() {
-        setup::install(&[&format!("llvm-{llvm}-dev"), &format!("llvm-{llvm}")])?;
+        host::install(&[&format!("llvm-{llvm}-dev"), &format!("llvm-{llvm}")])?;
     }
     ensure!(
         objcopy.is_file(),

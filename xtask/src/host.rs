@@ -1,11 +1,15 @@
-//! Facts about this machine that decide which parts of a chore can run, and the ordinary user as whom tests run klock if they run as root.
+//! Facts about this machine that decide which parts of a chore can run, its packages, and the ordinary user as whom tests run klock if they run
+//! as root.
 
 use std::{
     fs, io,
     os::unix::fs::{PermissionsExt as _, chown},
 };
 
+use anyhow::Result;
 use tempfile::TempDir;
+
+use crate::process::{Run, has};
 
 /// Returns whether this process runs as root.
 #[must_use]
@@ -37,4 +41,28 @@ pub fn of_nobody() -> io::Result<Option<TempDir>> {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755))?;
     chown(home.path(), Some(NOBODY), Some(NOBODY))?;
     Ok(Some(home))
+}
+
+/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: a part that runs beside this one
+/// takes them away before they are installed.
+const ATTEMPTS: u32 = 3;
+
+/// Installs Debian packages. Returns a reason if that failed.
+pub(crate) fn install(packages: &[&str]) -> Result<Option<String>> {
+    let names = packages.join(" ");
+    if !has("apt-get") {
+        return Ok(Some(format!("cannot install {names}: no apt-get here; install them by hand")));
+    }
+    if !is_root() {
+        return Ok(Some(format!("cannot install {names}: not root; run sudo apt-get install {names}")));
+    }
+    let apt =
+        |arguments: &[&str]| Run::new("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").stream();
+    let arguments = [&["-qq", "install", "-y", "--no-install-recommends"], packages].concat();
+    for _ in 0..ATTEMPTS {
+        if apt(&["-qq", "update"])?.ok && apt(&arguments)?.ok {
+            return Ok(None);
+        }
+    }
+    Ok(Some(format!("cannot install {names}: apt-get failed (offline?)")))
 }

@@ -3,7 +3,6 @@
 //! name and version. What is already installed stays as it is. A failed installation is a reason to skip the parts
 //! that need it, not an error.
 
-mod debian;
 mod suites;
 
 use std::{
@@ -13,11 +12,10 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-pub(crate) use debian::install;
 use suites::{POSIX, PYTHON_SUITE};
 
 use crate::{
-    host,
+    host::{self, install},
     process::{Run, find, has, root, say},
 };
 

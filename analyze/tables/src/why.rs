@@ -25,6 +25,7 @@ use output::{Column, Page, error::AnalyzeError, layout, units};
 
 mod facts;
 mod herds;
+mod holders;
 mod lock;
 #[cfg(test)]
 mod model;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::debian::install;
+use crate::host::install;
 use crate::process::{Run, has, root, scratch};
 
 /// What the head of a test file calls the suites.

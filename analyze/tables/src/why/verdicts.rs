@@ -7,11 +7,10 @@
 use std::cmp::Reverse;
 
 use serde::Serialize;
-use trace_format::LockKind;
 
 use super::{
-    facts::{FactNames, Facts, WaitParts, is_klock},
-    parts::{LongHolds, SiteParts},
+    facts::{Facts, WaitParts},
+    parts::LongHolds,
     predictions::Prediction,
 };
 use crate::whatif::{Change, ChangeKind};
@@ -62,7 +61,7 @@ choices! {
 }
 
 /// 1 %, in millionths.
-const PERCENT: i64 = 10_000;
+pub(super) const PERCENT: i64 = 10_000;
 /// The least number of acquisitions that say how a lock is used.
 const MANY: i64 = 100;
 
@@ -105,19 +104,19 @@ impl Finding {
 
 /// A rule, applied to a lock.
 #[derive(Debug, Default)]
-struct Rule {
-    heading: &'static str,
-    holds: bool,
+pub(super) struct Rule {
+    pub(super) heading: &'static str,
+    pub(super) holds: bool,
     /// The share that it looks at, and its limit, in millionths.
-    value: Option<(i64, i64)>,
+    pub(super) value: Option<(i64, i64)>,
     /// The part of the waiting that it explains; `None` if it explains no part of its own.
-    explains_ns: Option<i64>,
+    pub(super) explains_ns: Option<i64>,
     /// The numbers, as a sentence.
-    evidence: String,
+    pub(super) evidence: String,
     /// The next step.
-    advice: String,
+    pub(super) advice: String,
     /// The change that it asks for, as an option of `klock whatif`, and what the change does.
-    change: Option<(ChangeKind, String, &'static str)>,
+    pub(super) change: Option<(ChangeKind, String, &'static str)>,
 }
 
 /// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others, at most three. A deadlock is said
@@ -156,15 +155,15 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 /// What several rules need of the facts.
-struct Rules<'a> {
-    facts: &'a Facts,
-    parts: WaitParts,
-    is_long_site: bool,
+pub(super) struct Rules<'a> {
+    pub(super) facts: &'a Facts,
+    pub(super) parts: WaitParts,
+    pub(super) is_long_site: bool,
     /// The few long holds, and all others.
-    few_long: Option<[LongHolds; 2]>,
-    are_all_long: bool,
-    has_hog: bool,
-    is_convoy: bool,
+    pub(super) few_long: Option<[LongHolds; 2]>,
+    pub(super) are_all_long: bool,
+    pub(super) has_hog: bool,
+    pub(super) is_convoy: bool,
 }
 
 impl<'a> Rules<'a> {
@@ -199,18 +198,45 @@ impl<'a> Rules<'a> {
     }
 
     /// Returns the share of the waiting.
-    fn part(&self, ns: i64) -> i64 {
+    pub(super) fn part(&self, ns: i64) -> i64 {
         units::ppm(ns, self.parts.waited_ns).unwrap_or(0)
     }
 
+    /// Returns the same in words.
+    pub(super) fn share(&self, ns: i64) -> String {
+        percent(ns, self.parts.waited_ns)
+    }
+
+    /// Returns a rule that looks at this part of the waiting.
+    pub(super) fn rule(&self, ns: i64, limit: i64) -> Rule {
+        Rule {
+            holds: self.part(ns) >= limit,
+            value: Some((self.part(ns), limit)),
+            explains_ns: Some(ns),
+            ..Rule::default()
+        }
+    }
+
+    /// Returns the advice to record what holders do, if that is not known.
+    pub(super) fn record(&self) -> String {
+        let Facts { is_covered, names, .. } = self.facts;
+        let source = names.source;
+        let record = ". Record again, as root, with `--off-cpu --locks";
+        if *is_covered {
+            String::new()
+        } else {
+            format!("{record} {source}` to see whether the holder ran or slept meanwhile")
+        }
+    }
+
     /// Returns the share of the waiting in which no task lacked a CPU: neither the holder, nor the waiter that came next.
-    fn with_cpu(&self, ns: i64) -> i64 {
+    pub(super) fn with_cpu(&self, ns: i64) -> i64 {
         let WaitParts { waited_ns, handoff_ns, off_cpu_ns, .. } = self.parts;
         units::ppm(ns, waited_ns - handoff_ns - off_cpu_ns).unwrap_or(0)
     }
 
     /// Returns the waiting for holders of the worst site that ran.
-    fn worst_ns(&self) -> i64 {
+    pub(super) fn worst_ns(&self) -> i64 {
         self.facts.worst_site().map_or(0, |site| self.facts.holding_ns(&self.facts.sites[site]))
     }
 
@@ -256,25 +282,7 @@ impl<'a> Rules<'a> {
         use Verdict as V;
         let Self { facts, parts, is_long_site, few_long, are_all_long, has_hog, is_convoy } = *self;
         let names = &facts.names;
-        let share = |ns: i64| percent(ns, parts.waited_ns);
-        let part = |ns: i64, limit: i64| Rule {
-            holds: self.part(ns) >= limit,
-            value: Some((self.part(ns), limit)),
-            explains_ns: Some(ns),
-            ..Rule::default()
-        };
-        // Without off-CPU times, no time asleep does not mean that nobody slept.
-        let seen = |ns: i64, limit: i64| {
-            if facts.is_covered || ns > 0 { part(ns, limit) } else { Rule::default() }
-        };
-        let record = if facts.is_covered {
-            String::new()
-        } else {
-            let source = names.source;
-            format!(
-                ". Record again, as root, with `--off-cpu --locks {source}` to see whether the holder ran or slept meanwhile"
-            )
-        };
+        let (share, part) = (|ns| self.share(ns), |ns, limit| self.rule(ns, limit));
         let handoff = Rule {
             evidence: format!(
                 "no task held it during {} of the waiting: {} for each acquisition that waited",
@@ -285,13 +293,6 @@ impl<'a> Rules<'a> {
             change: Some((ChangeKind::Handoff, format!("{}=0", names.id), "with hand-offs that take no time")),
             ..part(parts.handoff_ns, 50 * PERCENT)
         };
-        // One that ran for most of the time in which holders had no CPU.
-        let instead = names.preempted_by.as_ref().filter(|(_, ns)| ns.saturating_mul(2) >= parts.off_cpu_ns);
-        // At most all that waited did so for all that time.
-        let most_ns = |ns: i64| ns.saturating_mul(facts.waiters);
-        let used_up =
-            names.throttled.filter(|(_, ns)| most_ns(*ns).saturating_mul(2) >= parts.off_cpu_ns.max(1));
-        let quota = if names.throttled.is_some() { "" } else { " (a quota?)" };
         // Without holds, a lock is never known to be free.
         let handoff = if facts.is_unmeasured { Rule::default() } else { handoff };
         match verdict {
@@ -315,57 +316,7 @@ impl<'a> Rules<'a> {
                     ..Rule::default()
                 }
             }
-            V::NotRecorded => {
-                let is_passed_on = facts.is_unmeasured && self.part(facts.passed_on_ns) >= 50 * PERCENT;
-                let is_held = facts.nobody_ns < parts.not_known_ns.saturating_sub(facts.nobody_ns);
-                Rule {
-                    heading: match &names.passed_on {
-                        Some(_) if is_passed_on && names.idle.is_some() => "threads are idle here; klock knows who ends that",
-                        Some(_) if is_passed_on => "its holds were not recorded; klock knows who passed it on",
-                        _ if is_held => "what its holders did was not recorded",
-                        _ => "most of its holders were not recorded",
-                    },
-                    evidence: match &names.passed_on {
-                        Some((task, ns, others, site)) if is_passed_on => {
-                            let others = match others {
-                                0 => String::new(),
-                                n => format!(", {} during {}", units::counted(*n, "other"), share(facts.passed_on_ns.saturating_sub(*ns))),
-                            };
-                            // An uncertain frame is a part of the C library.
-                            let at = if site.contains('?') { String::new() } else { format!("; most was passed on at {site}") };
-                            let did = match names.idle {
-                                Some(LockKind::Barrier) => "came last",
-                                Some(LockKind::Thread) => "ran until its end",
-                                Some(_) => "ended the waits",
-                                None => "had it and passed it on",
-                            };
-                            format!("{task} {did} during {} of the waiting{others}{at}", share(*ns))
-                        }
-                        _ if is_held => format!("for {} of the waiting, it is not known whether its holder ran or slept", share(parts.not_known_ns)),
-                        _ => format!("for {} of the waiting, nothing is known of who had the lock", share(parts.not_known_ns)),
-                    },
-                    advice: if is_passed_on && names.passed_on.as_ref().is_some_and(|(task, ..)| is_klock(task)) {
-                        "this is klock, which reads where the program's files are mapped: alone, the program does not wait for that".into()
-                    } else if is_passed_on && names.idle.is_some() {
-                        let task = names.passed_on.as_ref().map_or("a thread", |(task, ..)| task);
-                        format!("the others wait for what {task} does before: give it less to do, or share that")
-                    } else if names.has_no_holds || matches!(names.source, "rust" | "go") {
-                        let (trace, lock) = (&names.trace, &names.lock);
-                        let who = match names.source {
-                            "rust" => "klock cannot see who holds locks of Rust",
-                            "go" => "klock cannot see who holds locks of Go",
-                            _ if names.is_semaphore => "the semaphore was 0: let it count higher, or post it sooner",
-                            _ => "klock cannot see who holds it, if it is a lock",
-                        };
-                        format!("{who}; `klock report{trace} --by stack --lock {lock}` shows who waits for it")
-                    } else if facts.nobody_ns > 0 {
-                        "record the holds, too: `klock record COMMAND`, or `-p PID --locks pthread`, has those of pthread locks in programs that are not static, `--locks kernel` those of kernel locks".into()
-                    } else {
-                        format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
-                    },
-                    ..part(parts.not_known_ns, 50 * PERCENT)
-                }
-            }
+            V::NotRecorded => self.not_recorded(),
             V::Nested => {
                 let (nested, trace) = (names.nested.as_ref(), &names.trace);
                 let most = nested.map_or("other locks", |lock| &lock.name);
@@ -417,63 +368,8 @@ impl<'a> Rules<'a> {
                     ..Rule::default()
                 }
             }
-            V::HolderAsleep => {
-                let slept = match &names.slept_in {
-                    _ if names.were_stopped => "slept or was stopped, most of it stopped by a signal or a debugger".to_owned(),
-                    Some(place) => format!("slept, most in {place}"),
-                    None => "slept".to_owned(),
-                };
-                let site = names.slept_at.as_ref();
-                let site = site.map_or_else(String::new, |site| format!("; it had taken the lock at {site}"));
-                Rule {
-                    heading: if names.were_stopped { "its holders are stopped" } else { "its holders sleep" },
-                    evidence: format!("for {} of the waiting, its holder {slept}{site}", share(parts.asleep_ns)),
-                    advice: if names.were_stopped {
-                        "find out who stops it: a debugger, job control of a shell, kill -STOP".into()
-                    } else {
-                        "do that before the lock is taken, or after it is released".into()
-                    },
-                    change: Some((ChangeKind::NoSleep, format!("{}=later", names.id), "with that sleep after the release")),
-                    ..seen(parts.asleep_ns, 30 * PERCENT)
-                }
-            }
-            V::HolderPreempted => Rule {
-                heading: "its holders are without a CPU",
-                evidence: if let Some((periods, ns)) = used_up {
-                    format!(
-                        "for {} of the waiting, its holder was ready to run, without a CPU; its control group had used up its quota \
-                         (throttled) in {}, for {}",
-                        share(parts.off_cpu_ns),
-                        units::counted(periods, "period"),
-                        units::duration(ns)
-                    )
-                } else {
-                    let holder = names.holder.as_deref().unwrap_or("them");
-                    let by = instead.map_or_else(String::new, |(by, ns)| {
-                        let by = by.as_deref().unwrap_or("no task");
-                        format!("; most while {by} ran instead of {holder}, for {}", share(*ns))
-                    });
-                    let by = match instead {
-                        None if self.part(names.klock_ns) >= 10 * PERCENT => format!("; klock itself ran during {}", share(names.klock_ns)),
-                        _ => by,
-                    };
-                    format!("for {} of the waiting, its holder was ready to run, without a CPU{by}", share(parts.off_cpu_ns))
-                },
-                advice: match instead {
-                    _ if used_up.is_some() => "raise `cpu.max` of the group (a pod's CPU limit), or use fewer threads".into(),
-                    Some((Some(by), _)) if is_klock(by) => "klock itself took the CPU: record fewer events (`--min-wait 10us`, fewer `--locks`) to see the program alone".into(),
-                    // A CPU that idles although a task could run is not for that task.
-                    Some((None, _)) => "its group may have used up its quota (throttled): raise `cpu.max` of the cgroup, or use fewer threads".into(),
-                    Some((Some(by), _)) if is_rival(by, names) => format!(
-                        "if {by} has a lower priority than {}, let the holder inherit that (PTHREAD_PRIO_INHERIT); \
-                         otherwise use fewer threads, give them more CPU time{quota}, or hold the lock for shorter",
-                        names.waiter.as_deref().unwrap_or("the waiters")
-                    ),
-                    _ => format!("use fewer threads, give them more CPU time{quota}, or hold the lock for shorter"),
-                },
-                change: Some((ChangeKind::NoPreempt, names.id.clone(), "always with a CPU")),
-                ..seen(parts.off_cpu_ns, 20 * PERCENT)
-            },
+            V::HolderAsleep => self.holder_asleep(),
+            V::HolderPreempted => self.holder_preempted(),
             V::ReadersBlockWriter => Rule {
                 heading: "readers keep writers waiting",
                 evidence: format!("for {} of the waiting, a writer waited for readers", share(facts.exclusive_by_shared_ns)),
@@ -486,77 +382,8 @@ impl<'a> Rules<'a> {
                 advice: format!("shorten what writers do: `klock report{} --by site --mode exclusive --lock {}`", names.trace, names.lock),
                 ..part(facts.shared_by_exclusive_ns, 50 * PERCENT)
             },
-            V::LongSite => {
-                let at = facts.worst_site();
-                let worst = at.map(|at| facts.sites[at].clone()).unwrap_or_default();
-                let length = match worst.holds {
-                    0 => "to the end of the recording".to_owned(),
-                    holds => format!("for {} on average", mean(worst.hold_ns, holds)),
-                };
-                let others = match at.map_or((0, 0), |at| facts.other_holds(at)) {
-                    (0, _) => String::new(),
-                    (others, ns) => format!(", all other places for {}", mean(ns, others)),
-                };
-                let site = at.and_then(|at| names.sites.get(at)).map_or("?", String::as_str);
-                let does = if facts.is_covered { "it ran during" } else { "it had the lock during" };
-                let place = site.split(' ').next().filter(|place| at.is_some() && !place.contains('='));
-                let rule = part(self.worst_ns(), 0);
-                let all = part(parts.holding_ns, 50 * PERCENT);
-                if are_all_long && all.holds && !has_hog {
-                    let mut sites: Vec<usize> = (0..facts.sites.len()).collect();
-                    sites.sort_by_key(|at| Reverse(facts.holding_ns(&facts.sites[*at])));
-                    let worst = sites.iter().take(2).filter(|at| facts.sites[**at].holds > 0);
-                    let places: Vec<String> = worst
-                        .map(|at| {
-                            let SiteParts { holds, hold_ns, .. } = &facts.sites[*at];
-                            let site = names.sites.get(*at).map_or("?", String::as_str);
-                            format!("{site} holds it for {} on average", mean(*hold_ns, *holds))
-                        })
-                        .collect();
-                    return Rule {
-                        heading: "it is held too long",
-                        value: Some((self.with_cpu(self.worst_ns()), 50 * PERCENT)),
-                        evidence: places.join(", "),
-                        advice: format!("do less while the lock is held{record}"),
-                        change: Some((ChangeKind::Hold, format!("{}=0.5", names.id), "all holds half as long")),
-                        ..all
-                    };
-                }
-                Rule {
-                    heading: "one place holds it too long",
-                    value: Some((self.with_cpu(self.worst_ns()), 50 * PERCENT)),
-                    // Readers whose holds overlap keep a writer waiting for much longer than each of them.
-                    holds: is_long_site && self.part(facts.exclusive_by_shared_ns) < 50 * PERCENT,
-                    evidence: format!("{site} holds it {length}{others}; {does} {} of the waiting", share(self.worst_ns())),
-                    advice: format!("do less there while the lock is held{record}"),
-                    change: place.map(|place| (ChangeKind::Hold, format!("{}@{place}=0.5", names.id), "half as long")),
-                    ..rule
-                }
-            }
-            V::FewLongHolds => {
-                let [few, rest] = few_long.unwrap_or_default();
-                let rule = part(parts.holding_ns, 50 * PERCENT);
-                let (trace, lock) = (&names.trace, &names.lock);
-                let list = format!("`klock holds{trace} --lock {lock} -k hold -n 20` lists them");
-                Rule {
-                    heading: "a few holds are much longer than all others",
-                    holds: rule.holds && few_long.is_some() && !is_long_site,
-                    evidence: format!(
-                        "{} of {} holds lasted for {} on average, all others for {}; for {} of the waiting, one of the long ones was waited for",
-                        units::exact(few.holds),
-                        units::exact(few.holds + rest.holds),
-                        mean(few.ns, few.holds),
-                        mean(rest.ns, rest.holds),
-                        share(few.caused_ns.min(parts.waited_ns))
-                    ),
-                    advice: if facts.is_covered {
-                        format!("do what takes long there without the lock; {list}")
-                    } else {
-                        format!("these holders did more, lost their CPU or slept; {list}{record}")
-                    },
-                    ..rule
-                }
-            }
+            V::LongSite => self.long_site(),
+            V::FewLongHolds => self.few_long_holds(),
             V::Hog => Rule {
                 heading: "one thread takes it again before others do",
                 holds: has_hog,
@@ -584,7 +411,7 @@ impl<'a> Rules<'a> {
                         mean(facts.all_held_ns, facts.acquisitions),
                         percent(facts.held_ns, facts.span_ns)
                     ),
-                    advice: format!("take it less often: batch the work, or give each thread or each part of the data a lock of its own{record}"),
+                    advice: format!("take it less often: batch the work, or give each thread or each part of the data a lock of its own{}", self.record()),
                     change: Some((ChangeKind::Shard, format!("{}=4", names.id), "four locks instead")),
                     ..rule
                 }
@@ -663,13 +490,7 @@ const fn stalled(state: State) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns whether a task that ran instead of a holder may have another priority: it is neither klock nor of the same name as who waited.
-fn is_rival(task: &str, names: &FactNames) -> bool {
-    let comm = |label: &str| label.split(" (").next().unwrap_or_default().to_owned();
-    !is_klock(task) && names.waiter.as_deref().is_none_or(|waiter| comm(waiter) != comm(task))
-}
-
-fn mean(ns: i64, n: i64) -> String {
+pub(super) fn mean(ns: i64, n: i64) -> String {
     ns.checked_div(n).map_or_else(|| "-".to_owned(), units::duration)
 }
 
