@@ -3,6 +3,7 @@
 //! that fits.
 
 use core::{
+    mem,
     ptr::null_mut,
     sync::atomic::{AtomicU64, Ordering, compiler_fence},
 };
@@ -238,15 +239,17 @@ impl Writer {
         // SAFETY: the region is mapped (see `new`).
         unsafe {
             self.keep_chunk();
-            // Those of handlers that come from now on are reported the next time.
-            let nested = self.nested.load(Ordering::Relaxed);
             let pool = Pool::new(self.region, self.chunks);
             loop {
-                let losses = [(lost::NO_CHUNK, self.pending), (lost::NESTED, nested)];
-                let all =
-                    bytes + losses.map(|(_, count)| u64::from(count > 0)).iter().sum::<u64>() * UNIT_SIZE;
+                let pending = [self.pending, self.nested.load(Ordering::Relaxed)];
+                let all = bytes + pending.map(|count| u64::from(count > 0)).iter().sum::<u64>() * UNIT_SIZE;
                 if self.chunk != 0 && self.head + all <= self.end {
-                    for (reason, count) in losses {
+                    // Those of handlers that come from now on are reported the next time. A child by clone(CLONE_VM) has the same memory:
+                    // one of the two reports them.
+                    let nested = if pending[1] > 0 { self.nested.swap(0, Ordering::Relaxed) } else { 0 };
+                    for (reason, count) in
+                        [(lost::NO_CHUNK, mem::take(&mut self.pending)), (lost::NESTED, nested)]
+                    {
                         if count > 0 {
                             let record = Record::new(time, op::LOST, reason, count, 0);
                             // Published with the next record.
@@ -254,8 +257,6 @@ impl Writer {
                             self.advance(UNIT_SIZE);
                         }
                     }
-                    self.pending = 0;
-                    self.nested.fetch_sub(nested, Ordering::Relaxed);
                     self.limit().store(self.end, Ordering::Relaxed);
                     return true;
                 }

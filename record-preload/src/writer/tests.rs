@@ -302,7 +302,7 @@ proptest! {
                 }
                 Step::Replace => {
                     let new = Session::start(&memory);
-                    core::mem::replace(session, new).end(&memory, &mut owned);
+                    mem::replace(session, new).end(&memory, &mut owned);
                 }
             }
             prop_assert!(free(&memory) + owned.len() as u64 <= u64::from(chunks));
