@@ -12,10 +12,7 @@ use trace_format::{TaskId, TaskRow, wire::WireTask, wire::code};
 
 use crate::{
     compose::recent::{Recent, RecentKey},
-    system::{
-        clocks::process_time_ns,
-        control_groups::{ControlGroup, Throttling},
-    },
+    system::{clocks::ProcessTimes, control_groups::ControlGroup},
 };
 
 #[cfg(test)]
@@ -48,20 +45,6 @@ pub(crate) struct TaskIncarnation(u32);
 pub(crate) struct ProcessExit {
     pub exit_ns: i64,
     pub times: ProcessTimes,
-}
-
-/// What the kernel has counted for a process until now.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessTimes {
-    /// The processor time of all its threads.
-    pub cpu_ns: Option<i64>,
-    pub throttling: Option<Throttling>,
-}
-
-impl ProcessTimes {
-    pub(crate) fn of(pid: u32) -> Self {
-        Self { cpu_ns: process_time_ns(pid), throttling: ControlGroup::of(pid).throttling }
-    }
 }
 
 /// Time after the end of a thread or a process for which it is known by its id.
@@ -391,9 +374,12 @@ impl Tasks {
         let Self { by_tid, rows, ids, .. } = self;
         for leader in by_tid.values_mut() {
             let Known { tgid, tid, start_ns, .. } = leader.known;
-            if tid == tgid && leader.exit_ns.is_none() && ids[leader.key.0 as usize].is_some() {
+            let is_new = start_ns >= Some(since_ns);
+            // Of the processes from before, those without rows are most of the machine.
+            let counts = is_new || ids[leader.key.0 as usize].is_some();
+            if tid == tgid && leader.exit_ns.is_none() && counts {
                 let ProcessTimes { cpu_ns, throttling } = read(tgid);
-                let cpu_ns = cpu_ns.filter(|_| start_ns >= Some(since_ns));
+                let cpu_ns = cpu_ns.filter(|_| is_new);
                 leader.set_times(ProcessTimes { cpu_ns, throttling }, ids, rows);
             }
         }

@@ -32,10 +32,10 @@ use super::{
     region::{Region, RegionConfig},
 };
 use crate::{
-    compose::tasks::{ProcessExit, ProcessTimes},
+    compose::tasks::ProcessExit,
     names::symbols::MappingReader,
     system::{
-        clocks::{TimeOffsets, monotonic_ns},
+        clocks::{ProcessTimes, TimeOffsets, monotonic_ns},
         priority::raise_priority,
         procfs,
     },

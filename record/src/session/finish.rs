@@ -6,12 +6,15 @@ use trace_format::SideRows;
 
 use super::{STEPS, Session, kernel::KernelSide, start::MAPPINGS_TIMEOUT};
 use crate::{
-    compose::{Composer, tasks::ProcessTimes},
+    compose::Composer,
     error::RecordError,
     names::symbols::Resolved,
     options::{Progress, RecordPhase, Summary},
     preload::Preload,
-    system::{clocks::clocks_now, priority::raise_priority},
+    system::{
+        clocks::{ProcessTimes, clocks_now},
+        priority::raise_priority,
+    },
     write::sink::Sink,
 };
 

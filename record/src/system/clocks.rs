@@ -1,4 +1,4 @@
-//! The machine's clocks, in nanoseconds, whatever time namespace klock or a recorded process is in.
+//! The machine's clocks, and what the kernel counts for a process, in nanoseconds, whatever time namespace klock or a recorded process is in.
 //!
 //! A time namespace adds an offset to CLOCK_MONOTONIC and CLOCK_BOOTTIME of its processes (time_namespaces(7)). The kernel's own records,
 //! and so the trace, have the times of the machine, without an offset.
@@ -7,6 +7,8 @@ use std::{fs, sync::LazyLock, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 use trace_format::run_info::Clocks;
+
+use super::control_groups::{ControlGroup, Throttling};
 
 /// Returns CLOCK_MONOTONIC, the clock of every time in a trace.
 pub(crate) fn monotonic_ns() -> i64 {
@@ -27,8 +29,22 @@ pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime).unsigned_abs())
 }
 
+/// What the kernel has counted for a process until now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProcessTimes {
+    /// The processor time of all its threads.
+    pub(crate) cpu_ns: Option<i64>,
+    pub(crate) throttling: Option<Throttling>,
+}
+
+impl ProcessTimes {
+    pub(crate) fn of(pid: u32) -> Self {
+        Self { cpu_ns: process_time_ns(pid), throttling: ControlGroup::of(pid).throttling }
+    }
+}
+
 /// Returns the processor time of a process in ns: that of all its threads, also of those that ended; `None` if there is no such process.
-pub(crate) fn process_time_ns(pid: u32) -> Option<i64> {
+fn process_time_ns(pid: u32) -> Option<i64> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: the C library and the kernel write into these variables.
     let is_read = unsafe {

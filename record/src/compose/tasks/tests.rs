@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::system::control_groups::Throttling;
 
 fn task(code: u8, ts_ns: u64, tgid: u32, tid: u32, comm: &str) -> WireTask {
     let mut padded = [0; 16];
