@@ -95,7 +95,7 @@ impl Ledger {
         let closed = book.close(last_ns);
         // Waits of goroutines are waits for locks where they are recorded.
         let scheduler_ns = if info.source_of(LockKind::GoMutex).is_some() { 0 } else { closed.scheduler_ns };
-        Ok(Ledger { scheduler_ns, ..closed })
+        Ok(Self { scheduler_ns, ..closed })
     }
 
     /// Adds the time of the tasks of another trace.

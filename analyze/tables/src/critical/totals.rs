@@ -95,7 +95,8 @@ impl PathTotals {
             style.wrapped(&format!("{} {text}", self.spans_left_out), out)?;
         }
         if !self.has_states && self.parts.no_lock_ns > 0 {
-            let text = "whether a task without a lock ran or slept is not known: record with --off-cpu";
+            let text =
+                "the time of a task without a lock may be sleep that was not recorded: record with --off-cpu";
             style.wrapped(text, out)?;
         }
         if self.parts.before_ns > self.path_ns / 10 {

@@ -97,7 +97,7 @@ fn a_replay_that_does_not_fit_has_no_prediction() {
     let table = of(late, &options(&[(ChangeKind::Remove, "x")])).unwrap();
     assert!(table.is_refused() && table.rows[0].run_ns.is_none(), "{table:?}");
     let text = testing::written(&table, Format::Text, TextStyle::default());
-    assert!(text.contains("  no prediction: the replay without a change is"), "{text}");
+    assert!(text.contains("  no prediction: the replay without a change differs from"), "{text}");
     let anyway = WhatIfOptions { anyway: true, ..options(&[(ChangeKind::Remove, "x")]) };
     let table = of(late, &anyway).unwrap();
     assert!(!table.is_refused() && table.rows[0].run_ns.is_some() && table.rows[0].reason.is_some());

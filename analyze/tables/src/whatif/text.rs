@@ -112,14 +112,14 @@ fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: bool) -> Ve
                 format!("{processors}, no other programs")
             });
             if !facts.has_all_states {
-                all.push("threads ran outside of waits: whether they slept or were without a CPU was not recorded (record with --off-cpu)".to_owned());
+                all.push("outside of locks, time of which nothing was recorded is taken for work (--off-cpu records it)".to_owned());
             }
             if share(ready_ns) >= 10_000 {
                 all.push(format!("threads were without a CPU for {} of their time", percent(share(ready_ns))));
             }
         }
         None => all.push(
-            "as many processors as needed; whether threads ran or slept outside of waits was not recorded (record with --off-cpu)".to_owned(),
+            "as many processors as needed; outside of waits, time of which nothing was recorded is taken for work (--off-cpu records it)".to_owned(),
         ),
     }
     if spun_ns.saturating_mul(5) > measured_wait_ns {
