@@ -2,7 +2,7 @@
 //! names the place where they wait, or says that the cause was not seen. It never says that locks are not the cause.
 //!
 //! needs: root, gcc
-//! full needs: python3, ruby, javac, node, mariadbd, pg_lsclusters, db_bench
+//! full needs: python3, ruby, javac, node, mariadbd, pg_lsclusters, db_bench, libabsl_synchronization.so, g++
 
 use std::{fs, path::Path, process::Command};
 
@@ -102,6 +102,31 @@ int main(void) {
 }' > critical.c
 gcc -g -fopenmp critical.c -o critical && $RECORD ./critical",
         &[NOT_SEEN, "libgomp"],
+    ),
+    (
+        "threads share a lock of Abseil",
+        "echo '#include <absl/synchronization/mutex.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+static absl::Mutex busy;
+static void work() { for (int i = 0; i < 200; i++) { absl::MutexLock lock(&busy); usleep(1000); } }
+int main() { std::vector<std::thread> all; for (int i = 0; i < 4; i++) all.emplace_back(work); for (auto &one : all) one.join(); }' > busy.cc
+g++ -std=c++17 -g -O1 -pthread busy.cc -o busy -labsl_synchronization -labsl_time -labsl_base && $RECORD ./busy",
+        &[NOT_SEEN, "lock at absl::"],
+    ),
+    (
+        "clients of PostgreSQL update one row",
+        "bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
+$bin/initdb -A trust -U user -D data > /dev/null
+$RECORD $bin/postgres -D data -k $PWD -c listen_addresses= 2> log.txt &
+until $bin/pg_isready -q -h $PWD; do sleep 0.1; done
+$bin/psql -q -h $PWD -U user -c 'CREATE TABLE hot AS SELECT 0 AS n' postgres
+echo 'UPDATE hot SET n = n + 1; SELECT pg_sleep(0.001);' > hot.sql
+$bin/pgbench -h $PWD -U user -n -f hot.sql -c 16 -j 2 -T 5 postgres 2> /dev/null > /dev/null
+kill -INT $(head -1 data/postmaster.pid)
+wait $!",
+        &[NOT_SEEN, "lock at ProcSleep", "lock at XLogFlush"],
     ),
     (
         "clients of PostgreSQL commit",

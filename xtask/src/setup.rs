@@ -63,9 +63,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("chromium", "chromium"),
 ];
 
-/// Libraries that the tests load into programs, each with its Debian package.
-const LIBRARIES: &[(&str, &str)] =
-    &[("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"), ("libjemalloc.so.2", "libjemalloc2")];
+/// Libraries that the tests load into programs or link them with, each with its Debian package.
+const LIBRARIES: &[(&str, &str)] = &[
+    ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
+    ("libjemalloc.so.2", "libjemalloc2"),
+    ("libabsl_synchronization.so", "libabsl-dev"),
+];
 
 /// Python packages that open a trace or add up rollups. Major versions are pinned: a new one is tried on purpose.
 const ENGINES: &[&str] = &[

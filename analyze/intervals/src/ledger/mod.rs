@@ -28,6 +28,8 @@ use crate::{
 use output::error::AnalyzeError;
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
 
 /// The time of all tasks by what they did, in ns.

@@ -1,11 +1,13 @@
-//! Vectors of the ledger, and its identity on random histories.
+//! Vectors of the ledger, and its parts on random histories, against the model.
 
 use proptest::{prelude::*, test_runner::Config};
 
-use super::Ledger;
+use trace_format::run_info::{SCHED, Source};
+
+use super::{Ledger, model::Model};
 use crate::{
     Filter,
-    engine::histories::history,
+    engine::histories::{history, off_cpu, shaped_history, with_off_cpu},
     input::Input,
     testing::{TestTrace, parts_of, trace},
 };
@@ -134,11 +136,26 @@ proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(crate::testing::cases(10_000)) })]
 
     #[test]
-    fn the_parts_are_the_lives_of_all_tasks(events in history()) {
+    fn the_parts_are_what_the_model_says_of_every_nanosecond(
+        events in prop_oneof![history().boxed(), shaped_history().boxed()],
+        off_cpu in off_cpu(),
+        covers_all in any::<bool>(),
+        ended in proptest::array::uniform4(any::<bool>()),
+    ) {
+        let events = with_off_cpu(&events, &off_cpu);
         prop_assume!(!events.is_empty());
-        let parts = parts_of(events);
-        let (first_ns, last_ns) = (parts.events[0].ts_ns, parts.events.iter().map(|event| event.ts_ns).max().unwrap());
-        let found = ledger(&parts.write_in_groups(7));
-        prop_assert_eq!(found.alive_ns, (last_ns - first_ns) * 4);
+        let mut parts = parts_of(events.clone());
+        let (start_ns, end_ns) = (events[0].ts_ns, events.iter().map(|event| event.ts_ns).max().unwrap());
+        for (task, _) in parts.tasks.iter_mut().zip(ended).filter(|(_, ended)| *ended) {
+            task.exit_ns = Some(end_ns);
+        }
+        if covers_all {
+            parts.info.sources.push(Source { name: SCHED.to_owned(), ..Source::default() });
+        }
+        let test = parts.write_in_groups(7);
+        let input = Input::open(&test.trace, 0, &Filter::default()).unwrap();
+        let purpose = |lock, stack| input.names.purposes().of(lock, stack);
+        let model = Model { events: &events, tasks: &parts.tasks, start_ns, end_ns, covers_all, purpose };
+        prop_assert_eq!(Ledger::of(&input).unwrap(), model.ledger());
     }
 }
