@@ -156,7 +156,7 @@ wait $!",
     (
         "threads of RocksDB write with fdatasync",
         "$RECORD db_bench --benchmarks=fillrandom --threads=8 --num=2000 --sync=1 --db=$PWD/rocks > /dev/null 2>&1",
-        &[NOT_SEEN, "lock at rocksdb::WriteThread"],
+        &[NOT_SEEN, "lock at rocksdb::WriteThread", "adds up locks for which threads wait at one place"],
     ),
 ];
 

@@ -81,6 +81,9 @@ pub struct Why {
     /// Whether off-CPU time was recorded.
     #[serde(skip)]
     has_off_cpu: bool,
+    /// All waiting for locks; that for the judged ones.
+    #[serde(skip)]
+    waited_ns: [i64; 2],
     /// The part of the processors' time that the program ran, in millionths, and their number, if that is known.
     #[serde(skip)]
     busy: Option<(i64, u32)>,
@@ -190,6 +193,7 @@ impl<'a> Gathered<'a> {
         let waited_ns = used.iter().map(UsedLock::lost_ns).fold(0, i64::saturating_add);
         let mut locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
+        let judged_ns = used.iter().map(UsedLock::lost_ns).fold(0, i64::saturating_add);
         let (mut judged, mut has_off_cpu) = (Vec::new(), false);
         for (at, input) in inputs.iter().enumerate() {
             let of_input = || used.iter().enumerate().filter(|(_, used)| used.input == at);
@@ -247,6 +251,7 @@ impl<'a> Gathered<'a> {
             locks_total,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,
+            waited_ns: [waited_ns, judged_ns],
             busy,
             stuck,
             trust,
@@ -282,6 +287,9 @@ fn busy(input: &Input<'_>, span_ns: i64) -> Option<(i64, u32)> {
     let ran_ns = ran.fold(0, i64::saturating_add);
     Some((units::ppm(ran_ns, span_ns.saturating_mul(cpus.into()))?, cpus))
 }
+
+/// The length of all waits, in per cent of the recording, from which on they matter.
+const SPREAD_PERCENT: i64 = 10;
 
 /// The part of the processors' time from which on a program cannot do much more, in millionths.
 const BUSY: i64 = 900_000;
@@ -357,13 +365,36 @@ impl Why {
         self.locks.iter().all(|lock| lock.quiet().is_some())
     }
 
+    /// Returns that the waiting is spread over many locks, such as a condition variable for each wait of a thread, if the judged ones have less
+    /// than half of it and it is long.
+    fn spread(&self) -> Option<Vec<String>> {
+        let [waited_ns, judged_ns] = self.waited_ns;
+        let is_long = waited_ns.saturating_mul(100) >= self.trust.span_ns.saturating_mul(SPREAD_PERCENT);
+        (is_long && judged_ns.saturating_mul(2) < waited_ns).then(|| {
+            vec![
+                format!(
+                    "threads waited {} for {} locks, of which these have {}",
+                    units::duration(waited_ns),
+                    units::exact(self.locks_total as u64),
+                    verdicts::percent(judged_ns, waited_ns)
+                ),
+                format!(
+                    "`klock report{} --by site` adds up locks for which threads wait at one place",
+                    self.trace
+                ),
+            ]
+        })
+    }
+
     /// Returns whether locks are the cause, if what was judged answers that: a headline, and lines below it.
     pub fn answer(&self) -> Vec<String> {
+        let spread = self.spread();
         match &self.ledger {
             _ if self.locks.is_empty() => {
                 self.nothing().iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
             }
             _ if self.all_are_quiet() && self.stuck.is_some() => self.stuck_lines(),
+            _ if spread.is_some() => spread.unwrap_or_default(),
             Some(ledger)
                 if self.all_are_quiet() || !ledger.unrecorded().is_empty() || ledger.may_be_of_another_lock() =>
             {
@@ -494,7 +525,7 @@ impl Table for Why {
         let mut parts: Vec<Part<'_>> = shown.map(Part::Lock).collect();
         let answer = self.answer();
         if !answer.is_empty() {
-            let at = if all_are_quiet { parts.len() } else { 0 };
+            let at = if all_are_quiet && self.spread().is_none() { parts.len() } else { 0 };
             parts.insert(at, Part::Answer(answer));
         }
         for (part, number) in parts.into_iter().zip(0..) {

@@ -434,6 +434,29 @@ fn of_threads_that_are_idle_is_said_who_ends_that() {
 }
 
 #[test]
+fn waiting_that_is_spread_over_many_locks_is_not_said_to_be_no_cause() {
+    // 100 locks, one after the other, each of which B waits for 8 of 1,000 ns.
+    let mut text = "source preload kinds=pthread_mutex holds=yes\n".to_owned();
+    for at in 0..100 {
+        let lock = format!("m{at}");
+        text += &format!("lock {lock} pthread_mutex name={lock}\n");
+    }
+    for (at, lock) in (0..100).map(|at| (10 * at, format!("m{at}"))) {
+        text += &format!(
+            "{at} A acquire {lock} a.c:1\n{} B wait {lock} a.c:2\n{} A release {lock}\n{} B acquire {lock} a.c:2 wait=8\n{} B release {lock}\n",
+            at + 1,
+            at + 9,
+            at + 9,
+            at + 9
+        );
+    }
+    let options = WhyOptions { limit: Some(3), ..WhyOptions::default() };
+    let said = written(&why(&[testing::trace(&text).trace], &options).unwrap(), Text, None);
+    assert!(said.starts_with("-> threads waited 800 ns for 100 locks, of which these have 3 %\n"), "{said}");
+    assert!(said.contains("--by site` adds up locks") && !said.contains("not the cause"), "{said}");
+}
+
+#[test]
 fn text_says_how_long_the_group_of_the_holder_had_used_up_its_quota() {
     let said = |throttled: &str| {
         let text = TEXT.replace("state=interruptible", "state=runnable peer=mid");
