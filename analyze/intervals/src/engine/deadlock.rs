@@ -336,6 +336,8 @@ fn all_behind(edges: &Edges, tasks: impl Iterator<Item = TaskId>) -> BTreeSet<Ta
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
