@@ -26,9 +26,9 @@ const STOPPED: &[&str] = &["its holders are stopped", "stopped by a signal or a 
 const NO_EVENT: &[&str] = &["the trace holds no events", "as root"];
 
 /// Modes, and words that `klock why` says of a recording of root and of an ordinary user's.
-const MODES: [(&str, &[&str], &[&str]); 13] = [
+const MODES: [(&str, &[&str], &[&str]); 15] = [
     ("polled", POLLED, POLLED),
-    ("requeued", &["moved (futex): 4 threads waited"], NOT_SEEN),
+    ("requeued", &["moved (futex)", "passed it on"], NOT_SEEN),
     ("several", NOT_SEEN, NOT_SEEN),
     ("spinning", NOT_SEEN, NOT_SEEN),
     ("flock", &[NOT_SEEN[0], "in flock", "does not record locks of files"], NO_EVENT),
@@ -43,8 +43,10 @@ const MODES: [(&str, &[&str], &[&str]); 13] = [
         &["bus", "mid", "let the holder inherit that (PTHREAD_PRIO_INHERIT)"],
         &["bus", "without a CPU"],
     ),
-    ("once", &["first_use (futex): 3 threads waited", "passed it on"], NOT_SEEN),
-    ("stdio", &["(futex): 4 threads waited", "passed it on"], NOT_SEEN),
+    ("once", &["first_use (futex)", "passed it on"], NOT_SEEN),
+    ("heap", &["libc.so.6", "(futex)"], NOT_SEEN),
+    ("zone", &["libc.so.6", "(futex)"], NOT_SEEN),
+    ("stdio", &["(futex)", "passed it on"], NOT_SEEN),
 ];
 
 #[test]
