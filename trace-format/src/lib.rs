@@ -72,8 +72,6 @@ pub mod running;
 #[cfg(feature = "std")]
 pub mod schema;
 #[cfg(feature = "std")]
-#[cfg(feature = "std")]
-#[cfg(feature = "std")]
 pub mod syscall;
 #[cfg(feature = "std")]
 pub mod tables;

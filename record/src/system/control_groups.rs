@@ -8,6 +8,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Component, Path, PathBuf},
+    sync::LazyLock,
 };
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ pub(crate) struct ControlGroup {
     pub(crate) throttling: Option<Throttling>,
 }
 
-/// How often a group and the groups above it had used up their quota since they were made.
+/// How often a group and the groups above it used up their quota. The kernel counts from the creation of each group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Throttling {
     directory: PathBuf,
@@ -46,7 +47,7 @@ impl ControlGroup {
 
 impl Throttling {
     fn read(groups: &str) -> Option<Self> {
-        let (root, directory) = directories(groups, &mountinfo())?;
+        let (root, directory) = directories(groups, &MOUNTINFO)?;
         let groups = directory.ancestors().take_while(|group| group.starts_with(&root));
         let stats = groups.filter_map(|group| fs::read_to_string(group.join("cpu.stat")).ok());
         let sums = stats.filter_map(|stat| parse_stat(&stat)).reduce(|sums, other| Throttled {
@@ -72,7 +73,7 @@ impl Throttling {
 
 /// Returns the id of the group of version 2 with this path, and its depth below the root; `None` if there is no such group.
 pub(crate) fn find(path: &Path) -> Option<(u64, u32)> {
-    mounts(&mountinfo()).filter(|mount| mount.is_v2).find_map(|Mount { directory, .. }| {
+    mounts(&MOUNTINFO).filter(|mount| mount.is_v2).find_map(|Mount { directory, .. }| {
         let below = path.strip_prefix(&directory).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
         let group = directory.join(below);
         group.join("cgroup.procs").exists().then_some(())?;
@@ -92,9 +93,9 @@ struct Mount {
     directory: PathBuf,
 }
 
-fn mountinfo() -> String {
-    fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
-}
+/// klock looks at the group of every process, and at its own mounts once.
+static MOUNTINFO: LazyLock<String> =
+    LazyLock::new(|| fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
 
 /// Decodes `/proc/self/mountinfo`. Version 2 may be mounted below the directories of version 1.
 fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount> {
