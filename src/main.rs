@@ -12,6 +12,7 @@ mod exit;
 mod files;
 mod output;
 mod pager;
+#[cfg(feature = "analyze")]
 mod progress;
 #[cfg(feature = "record")]
 mod recording;

@@ -1,14 +1,15 @@
-//! The standard output, with a pager where that helps, and messages on the standard error.
+//! The standard output, with a pager where that helps; messages and the progress line on the standard error.
 //!
 //! Errors are returned, also the error of a closed pipe: the caller decides what they mean.
 
 use std::{
     fmt::Display,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal as _, Write},
 };
 
 #[cfg(feature = "analyze")]
 use analyze::output::layout::{Notes, TextStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use trace_format::{output::OutputError, text::printable};
 
 use crate::{pager, terminal};
@@ -21,6 +22,17 @@ pub(crate) fn message(message: impl Display) {
         Some(size) => eprintln!("{}", terminal::wrapped(&text, size.columns, 2)),
         None => eprintln!("{text}"),
     }
+}
+
+/// Returns a line on stderr that is rewritten in place, never wider than the terminal. It is shown on a terminal unless `quiet` is set.
+pub(crate) fn progress_line(quiet: bool) -> ProgressBar {
+    let is_shown = !quiet && io::stderr().is_terminal();
+    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// Calls `write` with the standard output, on a terminal by way of a pager.

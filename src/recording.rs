@@ -6,7 +6,7 @@ use indicatif::{HumanCount, ProgressBar};
 use record::{Progress, RecordPhase, Summary};
 use trace_format::text::{printable, shell_word};
 
-use crate::{output, progress};
+use crate::output;
 
 /// A recorded command that makes no event for this long may hang.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ impl Line {
     /// Returns a line that is shown on a terminal unless `quiet` is set. If the terminal `is_shared` with a recorded program, the line
     /// is shown only after the recording, so that it does not overwrite what the program prints.
     pub(crate) fn new(quiet: bool, is_shared: bool) -> Self {
-        Self { bar: progress::line(quiet), is_shared, last: Some((0, Duration::ZERO)) }
+        Self { bar: output::progress_line(quiet), is_shared, last: Some((0, Duration::ZERO)) }
     }
 
     /// Shows the progress.
