@@ -210,8 +210,12 @@ impl Tasks {
         let number = -1 - self.goroutines.len() as i32;
         let Self { goroutines, rows, by_tid, .. } = self;
         *goroutines.entry((process, goroutine)).or_insert_with(|| {
-            let group = by_tid.get(&tgid).map(|leader| leader.known.group.clone()).unwrap_or_default();
-            let known = Known { tgid, comm: Some("goroutine".to_owned()), group, ..Known::default() };
+            let known = Known {
+                tgid,
+                comm: Some("goroutine".to_owned()),
+                group: group_of(by_tid, tgid),
+                ..Known::default()
+            };
             let id = rows.push(&known, None);
             rows.change(id, |row| row.tid = number);
             id
@@ -246,21 +250,18 @@ impl Tasks {
                 if task.tid == task.tgid {
                     self.start_process(task.tgid, ts_ns);
                 }
-                let creator = self.by_tid.get(&task.parent_tid);
-                let group = creator.map(|creator| creator.known.group.clone()).unwrap_or_default();
-                let parent = creator.map(|creator| creator.key);
                 self.start(Known {
                     tgid: task.tgid,
                     tid: task.tid,
                     comm,
                     start_ns: Some(ts_ns),
-                    group,
-                    parent,
+                    group: group_of(&self.by_tid, task.parent_tid),
+                    parent: self.by_tid.get(&task.parent_tid).map(|creator| creator.key),
                 });
             }
             code::TASK_EXEC => {
                 // The thread that called exec takes over the process id.
-                let group = self.by_tid.get(&task.tid).map(|old| old.known.group.clone()).unwrap_or_default();
+                let group = group_of(&self.by_tid, task.tid);
                 self.exit(task.parent_tid, ts_ns);
                 self.exit(task.tid, ts_ns);
                 self.start_process(task.tgid, ts_ns);
@@ -301,10 +302,8 @@ impl Tasks {
         }
         self.exit(tid, ts_ns);
         let creator = self.by_tid.get(&parent_tid).filter(|creator| creator.known.tgid == tgid);
-        let (parent, group) = (
-            creator.map(|creator| creator.key),
-            creator.map(|creator| creator.known.group.clone()).unwrap_or_default(),
-        );
+        let parent = creator.map(|creator| creator.key);
+        let group = creator.map_or_else(ControlGroup::default, |creator| creator.known.group.clone());
         self.start(Known { tgid, tid, comm: None, start_ns: Some(ts_ns), group, parent });
         if let Some(born) = self.by_tid.get_mut(&tid) {
             born.is_born = true;
@@ -340,7 +339,7 @@ impl Tasks {
         });
         if !same {
             self.exit(tid, ts_ns);
-            let group = self.by_tid.get(&pid).map(|leader| leader.known.group.clone()).unwrap_or_default();
+            let group = group_of(&self.by_tid, pid);
             let start_ns = Some(ts_ns);
             self.start(Known { tgid: pid, tid, comm: None, start_ns, group, parent: None });
         }
@@ -361,11 +360,11 @@ impl Tasks {
     }
 
     /// Ends a process that recorded itself with its first thread, unless that has ended.
-    pub(crate) fn exit_process(&mut self, pid: u32, exit: &ProcessExit) {
+    pub(crate) fn exit_process(&mut self, pid: u32, exit: ProcessExit) {
         self.exit(pid, exit.exit_ns);
         let Self { by_tid, rows, ids, .. } = self;
         if let Some(leader) = by_tid.get_mut(&pid) {
-            leader.set_times(exit.times.clone(), ids, rows);
+            leader.set_times(exit.times, ids, rows);
         }
     }
 
@@ -461,6 +460,11 @@ impl Tasks {
             rows.push(&known, None)
         })
     }
+}
+
+/// The control group of a task, as far as it is known.
+fn group_of(by_tid: &FxHashMap<u32, Incarnation>, tid: u32) -> ControlGroup {
+    by_tid.get(&tid).map_or_else(ControlGroup::default, |task| task.known.group.clone())
 }
 
 /// The rows, by id, and which of them are new or changed.

@@ -94,7 +94,7 @@ impl Session<'_> {
             ));
         }
         let Composer { locks, mut tasks, .. } = pipeline.composer;
-        exits.into_iter().for_each(|(pid, exit)| tasks.exit_process(pid, &exit));
+        exits.into_iter().for_each(|(pid, exit)| tasks.exit_process(pid, exit));
         let side = checkpoints.into_rest(resolved, locks, tasks);
         if let Some(mut observer) = observer {
             observer.end(info.clone(), SideRows { tasks: Vec::new(), ..side.clone() });

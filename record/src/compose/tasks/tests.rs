@@ -245,7 +245,7 @@ fn the_periods_without_quota_count_from_the_first_look_at_a_process_or_at_its_pa
         rows.map(|id| &tasks.rows()[id.0 as usize]).map(|row| row.throttled_periods.zip(row.throttled_ns))
     };
     assert_eq!(throttled(&tasks), [Some((2, 20)), Some((2, 20)), None]);
-    tasks.exit_process(6, &ProcessExit { exit_ns: 20, times: times(app(9)) });
+    tasks.exit_process(6, ProcessExit { exit_ns: 20, times: times(app(9)) });
     assert_eq!(throttled(&tasks), [Some((2, 20)), Some((4, 40)), None]);
 }
 
