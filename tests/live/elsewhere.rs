@@ -26,7 +26,7 @@ const STOPPED: &[&str] = &["its holders are stopped", "stopped by a signal or a 
 const NO_EVENT: &[&str] = &["the trace holds no events", "as root"];
 
 /// Modes, and words that `klock why` says of a recording of root and of an ordinary user's.
-const MODES: [(&str, &[&str], &[&str]); 15] = [
+const MODES: [(&str, &[&str], &[&str]); 16] = [
     ("polled", POLLED, POLLED),
     ("requeued", &["moved (futex)", "passed it on"], NOT_SEEN),
     ("several", NOT_SEEN, NOT_SEEN),
@@ -46,6 +46,7 @@ const MODES: [(&str, &[&str], &[&str]); 15] = [
     ("once", &["first_use (futex)", "passed it on"], NOT_SEEN),
     ("heap", &["libc.so.6", "(futex)"], NOT_SEEN),
     ("zone", &["libc.so.6", "(futex)"], NOT_SEEN),
+    ("loader", &["(futex)", "passed it on"], NOT_SEEN),
     ("stdio", &["(futex)", "passed it on"], NOT_SEEN),
 ];
 
