@@ -69,7 +69,7 @@ pub(super) fn verdicts(why: &Why, pack: &mut Pack) -> Verdicts {
         }
     };
     let locks = why.locks.iter().map(verdict).collect();
-    let answer = why.answer().iter().map(|line| pack.label(line)).collect();
+    let answer = why.answer().lines.iter().map(|line| pack.label(line)).collect();
     Verdicts { answer, locks, hidden: why.hidden_rows() }
 }
 

@@ -70,7 +70,7 @@ fn sentences(why: &why::Why) -> Vec<String> {
         let why::Explanation { cost, findings, notes } = lock.explain();
         std::iter::once(cost).chain(findings.into_iter().flatten()).chain(notes).collect::<Vec<_>>()
     };
-    why.answer().into_iter().chain(why.locks.iter().flat_map(of_lock)).collect()
+    why.answer().lines.into_iter().chain(why.locks.iter().flat_map(of_lock)).collect()
 }
 
 #[test]

@@ -21,8 +21,9 @@ use intervals::{
     input::{Input, ReadOutcome, readers},
     ledger::Ledger,
 };
-use output::{Column, Page, error::AnalyzeError, layout, units};
+use output::{Column, Page, error::AnalyzeError, layout};
 
+mod answer;
 mod facts;
 mod herds;
 mod holders;
@@ -36,12 +37,14 @@ mod tests;
 mod usage;
 mod verdicts;
 
+pub use answer::Answer;
 pub use facts::WaitParts;
 pub use lock::{Explanation, JudgedLock, VerdictRow};
 pub use parts::PartsByLock;
 pub use predictions::Prediction;
 pub use verdicts::{Finding, Verdict};
 
+use answer::Recordings;
 use facts::UsedLock;
 use herds::Herds;
 use usage::Usage;
@@ -68,31 +71,12 @@ pub struct Why {
     /// The number of traces.
     #[serde(skip)]
     pub traces: usize,
-    /// The trace as suggested commands name it, if it is one.
-    #[serde(skip)]
-    trace: String,
     /// The locks that were waited for longest, deadlocked ones first.
     pub locks: Vec<JudgedLock>,
     /// The number of locks before the limit.
     pub locks_total: usize,
-    /// Whether any lock was recorded, selected or not.
-    #[serde(skip)]
-    has_locks: bool,
-    /// Whether off-CPU time was recorded.
-    #[serde(skip)]
-    has_off_cpu: bool,
-    /// All waiting for locks; that for the judged ones.
-    #[serde(skip)]
-    waited_ns: [i64; 2],
-    /// The part of the processors' time that the program ran, in millionths, and their number, if that is known.
-    #[serde(skip)]
-    busy: Option<(i64, u32)>,
-    /// Why tasks are stuck at the end, if some are.
-    #[serde(skip)]
-    stuck: Option<DeadlockKind>,
-    /// Where the time of all tasks went, if everything is selected and no lock slows anybody down.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
+    #[serde(flatten)]
+    recordings: Recordings,
     /// Events and intervals that the numbers do not hold.
     pub trust: Trust,
 }
@@ -240,22 +224,20 @@ impl<'a> Gathered<'a> {
         }
         let trust = Trust::merged(trusts);
         let busy = match inputs {
-            [input] if options.filter == Filter::default() => busy(input, trust.span_ns),
+            [input] if options.filter == Filter::default() => answer::busy(input, trust.span_ns),
             _ => None,
         };
-        Ok(Why {
-            traces: inputs.len(),
+        let recordings = Recordings {
             trace: if let [input] = inputs { facts::trace_word(input) } else { String::new() },
-            locks,
-            ledger,
-            locks_total,
+            span_ns: trust.span_ns,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,
             waited_ns: [waited_ns, judged_ns],
             busy,
             stuck,
-            trust,
-        })
+            ledger,
+        };
+        Ok(Why { traces: inputs.len(), locks, locks_total, recordings, trust })
     }
 }
 
@@ -280,142 +262,10 @@ fn deadlocked(
     Ok((kinds, deadlocks.first().map(Deadlock::kind)))
 }
 
-/// Returns the part of the processors' time in which the recorded program ran, and their number.
-fn busy(input: &Input<'_>, span_ns: i64) -> Option<(i64, u32)> {
-    let cpus = input.trace.info().host.cpus;
-    let ran = input.names.tasks().iter().filter_map(|task| task.process_cpu_ns);
-    let ran_ns = ran.fold(0, i64::saturating_add);
-    Some((units::ppm(ran_ns, span_ns.saturating_mul(cpus.into()))?, cpus))
-}
-
-/// The length of all waits, in per cent of the recording, from which on they matter.
-const SPREAD_PERCENT: i64 = 10;
-
-/// The part of the processors' time from which on a program cannot do much more, in millionths.
-const BUSY: i64 = 900_000;
-
-/// Returns whether locks are the cause, where the time went instead, and the next steps, a line each. Locks are not the cause only if nearly all
-/// time is known.
-fn not_the_cause(ledger: &Ledger, has_off_cpu: bool, trace: &str) -> Vec<String> {
-    let is_closed = ledger.is_closed();
-    let headline =
-        if is_closed { "waits for locks are not the cause" } else { "not seen: whether a lock is the cause" };
-    let (lived, shares) = (units::duration(ledger.alive_ns), ledger.shares());
-    let mut lines =
-        vec![headline.to_owned(), format!("of the {lived} that all threads together lived: {shares}")];
-    if is_closed {
-        let offcpu = match has_off_cpu {
-            true => format!("klock offcpu{trace}"),
-            false => "klock record --off-cpu".to_owned(),
-        };
-        lines.push(format!(
-            "`perf record` shows where the program runs, also in spinlocks of its own, and `{offcpu}` where it sleeps"
-        ));
-        return lines;
-    }
-    let so_far = lines.len();
-    if ledger.undecided_ns > 0 || ledger.idle_ns > 0 {
-        lines.push(format!("`klock report{trace} --idle --by purpose` shows idle and undecided waits"));
-    }
-    let unrecorded = ledger.unrecorded();
-    if !unrecorded.is_empty() {
-        lines.push(if unrecorded.iter().all(|call| call.name().starts_with("futex")) {
-            "`klock record --locks futex,pthread COMMAND`, as root, records waits in futex calls".into()
-        } else {
-            format!("klock does not record locks of files, System V semaphores and waits through io_uring: `klock offcpu{trace} --by syscall` \
-                     shows who slept there")
-        });
-    }
-    if ledger.has_tasks_of_its_own() {
-        lines.push(
-            "while threads of a runtime's scheduler are idle, its tasks may wait for locks of their own: klock records those of Go \
-             (`--locks go`, as root), and none of async code"
-                .into(),
-        );
-    }
-    if ledger.polling_ns > 0 {
-        lines.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
-    }
-    if ledger.has_naps() {
-        let command = match has_off_cpu {
-            true => format!("`klock offcpu{trace}`"),
-            false => "`klock record --off-cpu --locks pthread COMMAND`, as root,".to_owned(),
-        };
-        let naps = "threads that sleep for a time may try for a lock between";
-        lines.push(format!("{naps}: {command} shows in which functions"));
-    } else if ledger.unknown_ns > 0 && !has_off_cpu {
-        lines.push(
-            "`klock record --off-cpu --locks pthread COMMAND`, as root, records where threads sleep".into(),
-        );
-    }
-    if lines.len() == so_far {
-        lines.push("`perf record` shows where the program runs".into());
-    }
-    lines
-}
-
 impl Why {
-    /// Returns why tasks are stuck, and what to do.
-    fn stuck_lines(&self) -> Vec<String> {
-        let (evidence, advice) = verdicts::deadlock(self.stuck);
-        vec![format!("tasks are stuck at the end: {evidence}"), advice.to_owned()]
-    }
-
-    fn all_are_quiet(&self) -> bool {
-        self.locks.iter().all(|lock| lock.quiet().is_some())
-    }
-
-    /// Returns that the waiting is spread over many locks, such as a condition variable for each wait of a thread, if the judged ones have less
-    /// than half of it and it is long.
-    fn spread(&self) -> Option<Vec<String>> {
-        let [waited_ns, judged_ns] = self.waited_ns;
-        let is_long = waited_ns.saturating_mul(100) >= self.trust.span_ns.saturating_mul(SPREAD_PERCENT);
-        (is_long && judged_ns.saturating_mul(2) < waited_ns).then(|| {
-            vec![
-                format!(
-                    "threads waited {} for {} locks, of which these have {}",
-                    units::duration(waited_ns),
-                    units::exact(self.locks_total as u64),
-                    verdicts::percent(judged_ns, waited_ns)
-                ),
-                format!(
-                    "`klock report{} --by site` adds up locks for which threads wait at one place",
-                    self.trace
-                ),
-            ]
-        })
-    }
-
-    /// Returns whether locks are the cause, if what was judged answers that: a headline, and lines below it.
-    pub fn answer(&self) -> Vec<String> {
-        let spread = self.spread();
-        match &self.ledger {
-            _ if self.locks.is_empty() => {
-                self.nothing().iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
-            }
-            _ if self.all_are_quiet() && self.stuck.is_some() => self.stuck_lines(),
-            _ if spread.is_some() => spread.unwrap_or_default(),
-            Some(ledger)
-                if self.all_are_quiet() || !ledger.unrecorded().is_empty() || ledger.may_be_of_another_lock() =>
-            {
-                not_the_cause(ledger, self.has_off_cpu, &self.trace)
-            }
-            None if self.all_are_quiet() => vec![
-                "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
-            ],
-            _ => match self.busy {
-                Some((ppm @ BUSY.., cpus)) => vec![
-                    format!(
-                        "the program ran for {} of the time of its {}: without any wait it would do at most {} more",
-                        verdicts::percent(ppm, 1_000_000),
-                        units::counted(cpus, "processor"),
-                        verdicts::percent((1_000_000 - ppm).max(0), ppm)
-                    ),
-                    "`perf record` shows where it runs".to_owned(),
-                ],
-                _ => Vec::new(),
-            },
-        }
+    /// Returns whether locks are the cause; no lines where the verdicts answer that alone.
+    pub fn answer(&self) -> Answer {
+        self.recordings.answer(&self.locks, self.locks_total)
     }
 }
 
@@ -489,24 +339,7 @@ impl Table for Why {
     }
 
     fn nothing(&self) -> Option<String> {
-        let lines = |ledger: &Ledger| not_the_cause(ledger, self.has_off_cpu, &self.trace).join("\n");
-        let nothing = match (self.has_locks, self.has_off_cpu, &self.ledger) {
-            _ if self.stuck.is_some() => {
-                format!("nobody waited for a lock, but {}", self.stuck_lines().join("\n"))
-            }
-            (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
-                format!("no locks were recorded; {}", lines(ledger))
-            }
-            (false, ..) => "no locks were recorded; `klock record --off-cpu --locks pthread` records both, `klock offcpu` shows where tasks were \
-                            off-CPU"
-                .to_owned(),
-            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", lines(ledger)),
-            (true, true, None) => "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU".to_owned(),
-            (true, false, None) => "nobody waited for a lock in what was selected; `perf record` shows where the program runs, \
-                                    `klock record --off-cpu` where it sleeps"
-                .to_owned(),
-        };
-        (self.locks_total == 0).then_some(nothing)
+        (self.locks_total == 0).then(|| self.recordings.nobody_waited())
     }
 
     fn write_rows(
@@ -518,15 +351,15 @@ impl Table for Why {
         if !page.columns.is_empty() {
             return table::write_table(self, columns, page, out);
         }
-        let all_are_quiet = self.all_are_quiet();
+        let all_are_quiet = answer::all_are_quiet(&self.locks);
         // Where the time went says more than quiet locks of the kernel.
-        let is_noise = |lock: &JudgedLock| all_are_quiet && self.ledger.is_some() && lock.kernel;
+        let is_noise = |lock: &JudgedLock| all_are_quiet && self.recordings.ledger.is_some() && lock.kernel;
         let shown = self.locks.iter().filter(|lock| !is_noise(lock));
         let mut parts: Vec<Part<'_>> = shown.map(Part::Lock).collect();
         let answer = self.answer();
-        if !answer.is_empty() {
-            let at = if all_are_quiet && self.spread().is_none() { parts.len() } else { 0 };
-            parts.insert(at, Part::Answer(answer));
+        if !answer.lines.is_empty() {
+            let at = if answer.comes_first { 0 } else { parts.len() };
+            parts.insert(at, Part::Answer(answer.lines));
         }
         for (part, number) in parts.into_iter().zip(0..) {
             if number > 0 {

@@ -1,0 +1,225 @@
+//! The answer to "are locks the cause?", which `klock why` gives beside its verdicts about single locks.
+//!
+//! For example, of a program whose threads sleep in `nanosleep`: "waits for locks are not the cause", where their time went instead, and the
+//! command that shows more.
+
+use serde::Serialize;
+
+use super::{lock::JudgedLock, verdicts};
+use intervals::{engine::deadlock::DeadlockKind, input::Input, ledger::Ledger};
+use output::units;
+
+/// The length of all waits, in per cent of the recording, from which on they matter.
+const SPREAD_PERCENT: i64 = 10;
+
+/// The part of the processors' time from which on a program cannot do much more, in millionths.
+const BUSY: i64 = 900_000;
+
+/// Whether locks are the cause.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// A headline, and details: reasons and next steps.
+    pub lines: Vec<String>,
+    /// Whether it is said before the verdicts.
+    pub(super) comes_first: bool,
+}
+
+/// Facts about all locks and tasks of the traces, from which the answer follows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Recordings {
+    /// The trace as suggested commands name it, if it is one.
+    #[serde(skip)]
+    pub(super) trace: String,
+    /// The time of all traces.
+    #[serde(skip)]
+    pub(super) span_ns: i64,
+    /// Whether any lock was recorded, selected or not.
+    #[serde(skip)]
+    pub(super) has_locks: bool,
+    /// Whether off-CPU time was recorded.
+    #[serde(skip)]
+    pub(super) has_off_cpu: bool,
+    /// All waiting for locks; that for the judged ones.
+    #[serde(skip)]
+    pub(super) waited_ns: [i64; 2],
+    /// The part of the processors' time that the program ran, in millionths, and their number, if that is known.
+    #[serde(skip)]
+    pub(super) busy: Option<(i64, u32)>,
+    /// Why tasks are stuck at the end, if some are.
+    #[serde(skip)]
+    pub(super) stuck: Option<DeadlockKind>,
+    /// Where the time of all tasks went, if everything is selected and no lock slows anybody down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ledger: Option<Ledger>,
+}
+
+impl Recordings {
+    /// Returns whether locks are the cause; no lines where the verdicts about these locks answer that alone.
+    pub(super) fn answer(&self, locks: &[JudgedLock], locks_total: usize) -> Answer {
+        let is_quiet = all_are_quiet(locks);
+        let first = |lines| Answer { lines, comes_first: true };
+        let last = |lines| Answer { lines, comes_first: false };
+        if locks_total == 0 {
+            return first(self.nobody_waited().lines().map(str::to_owned).collect());
+        }
+        if locks.is_empty() {
+            return Answer::default();
+        }
+        if is_quiet && self.stuck.is_some() {
+            return first(self.stuck_lines());
+        }
+        if let Some(lines) = self.spread(locks_total) {
+            return first(lines);
+        }
+        match &self.ledger {
+            Some(ledger) if is_quiet => last(self.not_the_cause(ledger)),
+            Some(ledger) if !ledger.unrecorded().is_empty() || ledger.may_be_of_another_lock() => {
+                first(self.not_the_cause(ledger))
+            }
+            None if is_quiet => last(vec![
+                "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
+            ]),
+            _ => first(self.busy_lines()),
+        }
+    }
+
+    /// Returns why no lock was waited for, in place of a table.
+    pub(super) fn nobody_waited(&self) -> String {
+        let lines = |ledger: &Ledger| self.not_the_cause(ledger).join("\n");
+        match (self.has_locks, self.has_off_cpu, &self.ledger) {
+            _ if self.stuck.is_some() => {
+                format!("nobody waited for a lock, but {}", self.stuck_lines().join("\n"))
+            }
+            (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
+                format!("no locks were recorded; {}", lines(ledger))
+            }
+            (false, ..) => "no locks were recorded; `klock record --off-cpu --locks pthread` records both, `klock offcpu` shows where tasks were \
+                            off-CPU"
+                .to_owned(),
+            (true, _, Some(ledger)) => format!("nobody waited for a lock; {}", lines(ledger)),
+            (true, true, None) => "nobody waited for a lock in what was selected; `klock offcpu` shows where tasks were off-CPU".to_owned(),
+            (true, false, None) => "nobody waited for a lock in what was selected; `perf record` shows where the program runs, \
+                                    `klock record --off-cpu` where it sleeps"
+                .to_owned(),
+        }
+    }
+
+    /// Returns why tasks are stuck, and what to do.
+    fn stuck_lines(&self) -> Vec<String> {
+        let (evidence, advice) = verdicts::deadlock(self.stuck);
+        vec![format!("tasks are stuck at the end: {evidence}"), advice.to_owned()]
+    }
+
+    /// Returns that the waiting is spread over many locks, such as a condition variable for each wait of a thread, if the judged ones have less
+    /// than half of it and it is long.
+    fn spread(&self, locks_total: usize) -> Option<Vec<String>> {
+        let [waited_ns, judged_ns] = self.waited_ns;
+        let is_long = waited_ns.saturating_mul(100) >= self.span_ns.saturating_mul(SPREAD_PERCENT);
+        (is_long && judged_ns.saturating_mul(2) < waited_ns).then(|| {
+            vec![
+                format!(
+                    "threads waited {} for {} locks, of which these have {}",
+                    units::duration(waited_ns),
+                    units::exact(locks_total as u64),
+                    verdicts::percent(judged_ns, waited_ns)
+                ),
+                format!(
+                    "`klock report{} --by site` adds up locks for which threads wait at one place",
+                    self.trace
+                ),
+            ]
+        })
+    }
+
+    /// Returns how much more a program can do at most that ran for nearly all the time of its processors; no lines of other programs.
+    fn busy_lines(&self) -> Vec<String> {
+        let Some((ppm @ BUSY.., cpus)) = self.busy else { return Vec::new() };
+        vec![
+            format!(
+                "the program ran for {} of the time of its {}: without any wait it would do at most {} more",
+                verdicts::percent(ppm, 1_000_000),
+                units::counted(cpus, "processor"),
+                verdicts::percent((1_000_000 - ppm).max(0), ppm)
+            ),
+            "`perf record` shows where it runs".to_owned(),
+        ]
+    }
+
+    /// Returns whether locks are the cause, where the time went instead, and the next steps, a line each. Locks are not the cause only if nearly all
+    /// time is known.
+    fn not_the_cause(&self, ledger: &Ledger) -> Vec<String> {
+        let Self { has_off_cpu, trace, .. } = self;
+        let is_closed = ledger.is_closed();
+        let headline = if is_closed {
+            "waits for locks are not the cause"
+        } else {
+            "not seen: whether a lock is the cause"
+        };
+        let (lived, shares) = (units::duration(ledger.alive_ns), ledger.shares());
+        let mut lines =
+            vec![headline.to_owned(), format!("of the {lived} that all threads together lived: {shares}")];
+        if is_closed {
+            let offcpu = match *has_off_cpu {
+                true => format!("klock offcpu{trace}"),
+                false => "klock record --off-cpu".to_owned(),
+            };
+            lines.push(format!(
+                "`perf record` shows where the program runs, also in spinlocks of its own, and `{offcpu}` where it sleeps"
+            ));
+            return lines;
+        }
+        let so_far = lines.len();
+        if ledger.undecided_ns > 0 || ledger.idle_ns > 0 {
+            lines.push(format!("`klock report{trace} --idle --by purpose` shows idle and undecided waits"));
+        }
+        let unrecorded = ledger.unrecorded();
+        if !unrecorded.is_empty() {
+            lines.push(if unrecorded.iter().all(|call| call.name().starts_with("futex")) {
+                "`klock record --locks futex,pthread COMMAND`, as root, records waits in futex calls".into()
+            } else {
+                format!("klock does not record locks of files, System V semaphores and waits through io_uring: `klock offcpu{trace} --by syscall` \
+                         shows who slept there")
+            });
+        }
+        if ledger.has_tasks_of_its_own() {
+            lines.push(
+                "while threads of a runtime's scheduler are idle, its tasks may wait for locks of their own: klock records those of Go \
+                 (`--locks go`, as root), and none of async code"
+                    .into(),
+            );
+        }
+        if ledger.polling_ns > 0 {
+            lines.push(format!("`klock report{trace} -k polled` shows the locks that are polled"));
+        }
+        if ledger.has_naps() {
+            let command = match *has_off_cpu {
+                true => format!("`klock offcpu{trace}`"),
+                false => "`klock record --off-cpu --locks pthread COMMAND`, as root,".to_owned(),
+            };
+            let naps = "threads that sleep for a time may try for a lock between";
+            lines.push(format!("{naps}: {command} shows in which functions"));
+        } else if ledger.unknown_ns > 0 && !has_off_cpu {
+            lines.push(
+                "`klock record --off-cpu --locks pthread COMMAND`, as root, records where threads sleep"
+                    .into(),
+            );
+        }
+        if lines.len() == so_far {
+            lines.push("`perf record` shows where the program runs".into());
+        }
+        lines
+    }
+}
+
+/// Returns whether no task waits long for any of these locks.
+pub(super) fn all_are_quiet(locks: &[JudgedLock]) -> bool {
+    locks.iter().all(|lock| lock.quiet().is_some())
+}
+
+/// Returns the part of the processors' time in which the recorded program ran, and their number.
+pub(super) fn busy(input: &Input<'_>, span_ns: i64) -> Option<(i64, u32)> {
+    let cpus = input.trace.info().host.cpus;
+    let ran = input.names.tasks().iter().filter_map(|task| task.process_cpu_ns);
+    let ran_ns = ran.fold(0, i64::saturating_add);
+    Some((units::ppm(ran_ns, span_ns.saturating_mul(cpus.into()))?, cpus))
+}
