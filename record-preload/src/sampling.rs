@@ -17,7 +17,7 @@ pub(crate) struct Sampling {
     held: [usize; MAX_HELD],
 }
 
-/// What happens to a call.
+/// Whether a call is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Draw {
     /// The thread does not record.

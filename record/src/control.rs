@@ -84,7 +84,7 @@ pub(crate) struct Control {
 struct Client {
     requests: File,
     answers: Option<File>,
-    /// What follows the last line.
+    /// The bytes after the last line that is complete.
     bytes: Vec<u8>,
     is_open: bool,
 }

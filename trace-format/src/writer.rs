@@ -282,7 +282,7 @@ impl TraceWriter {
             let (task_bytes, tasks) = write_table(&files.tasks, id, &side.tasks)?;
             Ok((stack_bytes + lock_bytes + task_bytes, SideDigests { stacks, locks, tasks }))
         };
-        // What is on the disk stays there with the journal, for `klock recover`.
+        // The files on the disk stay there with the journal, for `klock recover`.
         let path = self.path.clone();
         let kept = |source| FormatError::Kept { path: path.clone(), source: Box::new(source) };
         let written = write_side(&files, table).or_else(|error| match files.reserve.take() {

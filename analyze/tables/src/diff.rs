@@ -69,9 +69,9 @@ pub struct Diff {
     pub metric: Metric,
     /// The number of recordings, or hosts, of each side.
     pub recordings: [usize; 2],
-    /// What the sides have.
+    /// The units of the numbers that both sides have.
     pub units: Units,
-    /// What sums are divided by.
+    /// The divisor of sums.
     pub per: Per,
     /// All locks together.
     pub all: DiffRow,

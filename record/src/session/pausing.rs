@@ -33,7 +33,7 @@ impl Session<'_> {
                 }
                 "resume" | "enable" if !is_paused => answer.send("is recording already"),
                 "resume" | "enable" => {
-                    // What was composed later would be open across the pause.
+                    // Intervals that were composed later would be open across the pause.
                     self.deferral.end();
                     self.pausing.resume = Some(answer);
                 }

@@ -29,7 +29,7 @@ pub(crate) fn thread_time() -> Duration {
     Duration::from_nanos(read(ClockId::ThreadCPUTime).unsigned_abs())
 }
 
-/// What the kernel has counted for a process until now.
+/// The times of a process, as the kernel has counted them until now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTimes {
     /// The processor time of all its threads.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::host::install;
 use crate::process::{Run, has, root, scratch};
 
-/// What the head of a test file calls the suites.
+/// The names of the suites in the head of a test file.
 pub(super) const POSIX: &str = "posixtestsuite";
 pub(super) const PYTHON_SUITE: &str = "python3-testsuite";
 

@@ -6,7 +6,7 @@ use trace_format::{Event, EventKind, LockId, StackId, Syscall, TaskId, TaskRow, 
 use super::Ledger;
 use crate::{engine::PAUSE_NS, input::names::purposes::Purpose};
 
-/// What is known of a recording.
+/// The events, tasks and bounds of a recording, from which the model computes its ledger.
 pub(super) struct Model<'a, P> {
     pub(super) events: &'a [Event],
     pub(super) tasks: &'a [TaskRow],

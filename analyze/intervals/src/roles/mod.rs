@@ -38,7 +38,7 @@ pub(crate) const BATCH_NS: i64 = 100_000;
 /// The fewest waits that decide.
 const MIN_WAITS: u64 = 10;
 
-/// What the tasks that wait at an object are to each other.
+/// The relation between the tasks that wait at an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The tasks exclude each other.
@@ -82,7 +82,7 @@ pub(crate) struct Evidence {
     pub(crate) full: u64,
 }
 
-/// What else is known of a group.
+/// Facts about a group beside its waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Context {
     /// Whether each object has one waiter, such as the word on which a thread parks. Such objects carry messages as often as locks.

@@ -4,7 +4,7 @@ use trace_format::TaskId;
 
 use super::{Context, Role, model::Row, properties::evidence};
 
-/// What a generator of histories knows of each task.
+/// The rows of a history, as its generator adds them, and the time of the last one.
 struct Script {
     rows: Vec<(i64, Row)>,
     now_ns: i64,

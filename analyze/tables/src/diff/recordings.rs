@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::{buckets::bucket, frame::Sums as _, report::HoldSums};
 use intervals::items::{Hold, HoldState};
 
-/// What the sums of each recording of one side are divided by: its seconds, or 1 for one run.
+/// The divisors of the sums of each recording of one side: its seconds, or 1 for a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
     pub(super) all: Vec<f64>,

@@ -85,7 +85,7 @@ sums! {
     }
 }
 
-/// What one reader counts in the first pass, by the index of a row.
+/// The counts of one reader in the first pass, by the index of a row.
 #[derive(Debug, Default)]
 pub(super) struct FirstPass {
     buckets: FxHashMap<(u32, i64, u32), i64>,

@@ -57,7 +57,7 @@ pub struct JudgedLock {
     pub findings: Vec<Finding>,
 }
 
-/// What is said of a lock, in sentences.
+/// The sentences about a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Who waited how long.

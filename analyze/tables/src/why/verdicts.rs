@@ -154,7 +154,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// What several rules need of the facts.
+/// The facts about a lock, and the numbers that several rules take from them.
 pub(super) struct Rules<'a> {
     pub(super) facts: &'a Facts,
     pub(super) parts: WaitParts,

@@ -101,7 +101,7 @@ fn wait(task: i32, lock: i32, start_ns: i64, excludes: bool) -> OpenWait {
     }
 }
 
-/// What tasks wait for: nothing, a lock, the end of a thread, a signal of some tasks.
+/// Draws a wait for each task: none, or one for a lock, for the end of a thread, or for a signal of some tasks.
 fn open(kinds: i32) -> impl Strategy<Value = OpenLocks> {
     let waits =
         vec((0..kinds, 0..LOCKS, 0..9_i64, any::<bool>(), 0..TASKS, vec(0..TASKS, 0..3)), TASKS as usize);
@@ -160,7 +160,7 @@ proptest! {
         let found = open.deadlocks();
         prop_assert!(members(&open).is_subset(&stuck(&open)), "{:?}", found);
         for deadlock in &found {
-            // What a member has is what the member before it waits for.
+            // Each member has the lock that the member before it waits for.
             let before = deadlock.members.iter().cycle().skip(deadlock.members.len() - 1);
             for (member, before) in deadlock.members.iter().zip(before) {
                 prop_assert_eq!(member.has.lock(), Some(before.wants.lock));
