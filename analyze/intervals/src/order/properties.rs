@@ -92,7 +92,7 @@ fn lifetimes() -> impl Strategy<Value = Vec<(Option<i64>, Option<i64>)>> {
 fn the_random_histories_have_cycles_of_every_verdict() {
     let mut runner = TestRunner::deterministic();
     let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
-    for _ in 0..2000 {
+    for _ in 0..4000 {
         let moves = moves(50).new_tree(&mut runner).unwrap().current();
         let lifetimes = lifetimes().new_tree(&mut runner).unwrap().current();
         for cycle in found(&program(&moves, &KINDS), &locks(&KINDS), &tasks(&lifetimes)).cycles {
