@@ -57,7 +57,6 @@ pub use stop::{INTERRUPTED, Stop};
 pub use system::{
     clocks::clocks_now,
     procfs::{asleep_in_futexes, host_now},
-    stuck::{StuckThread, deadlocks},
 };
 pub use trace_format::output::OutputOptions;
 pub use write::{backlog::replay::replay as replay_backlog, sink::Observer};

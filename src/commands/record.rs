@@ -59,7 +59,6 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     if !args.quiet {
         report_kept(&summary);
         if let Target::Processes(processes) = &options.target
-            && !report_stuck(processes)
             && summary.events == 0
         {
             report_asleep(processes);
@@ -103,30 +102,6 @@ fn output_of_program(command: &[OsString]) -> Option<Cow<'_, str>> {
     let is_option = |pair: &&[OsString]| pair[0] == "-o" || pair[0] == "--output";
     let file = command.windows(2).find(is_option)?[1].to_string_lossy();
     file.ends_with(".parquet").then_some(file)
-}
-
-/// Reports deadlocks that no event shows, because they began before the recording. Returns whether there are any.
-fn report_stuck(processes: &[u32]) -> bool {
-    let mut is_stuck = false;
-    for &pid in processes {
-        for threads in record::deadlocks(pid) {
-            let next = threads.iter().cycle().skip(1);
-            let waits = threads.iter().zip(next).map(|(thread, owner)| {
-                format!(
-                    "thread {} waits for the mutex at {:#x}, which thread {} has",
-                    thread.tid, thread.wants, owner.tid
-                )
-            });
-            output::message(format_args!(
-                "deadlock in process {pid}, from before the recording: {}; `gdb -p {pid}` shows their stacks (`thread apply all bt`) and the \
-                 names of the mutexes (`info symbol {:#x}`)",
-                waits.collect::<Vec<_>>().join("; "),
-                threads[0].wants
-            ));
-            is_stuck = true;
-        }
-    }
-    is_stuck
 }
 
 /// Reports threads that waited during the whole recording: a hung process makes no event.

@@ -63,6 +63,10 @@ pub struct RunInfo {
     /// Rows before `clocks_start` are not part of the recording: `klock control` began it again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_reset: bool,
+    /// The first rows are from before `clocks_start`, and are not part of the recording: the mutexes that the tasks of a deadlock had and
+    /// waited for when it started.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_earlier: bool,
     /// The event sources, and what they could not see.
     pub sources: Vec<Source>,
     /// Missing events, by cause.

@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use trace_format::{
-    Event, EventColumns, EventKind,
+    Event, EventColumns, EventKind, LockKind, Mode,
     kernel_functions::FUNCTIONS,
     user_functions::is_slow_path,
     wire::{WireEvent, WireTask, code, flag, stack_key},
@@ -37,6 +37,7 @@ use crate::{
             records::{Switch, SwitchAction},
         },
     },
+    system::stuck::StuckThread,
 };
 
 pub(crate) mod header;
@@ -194,6 +195,22 @@ impl Composer {
         out: &mut EventColumns,
     ) {
         out.extend(lost_by_cpu.into_iter().map(|(cpu, count)| lost_row(self.stats.last_ns, cpu, count)));
+    }
+
+    /// Appends the rows of threads of a process that wait for each other's mutexes: each has the mutex that the thread before it wants.
+    pub(crate) fn deadlock(&mut self, pid: u32, threads: &[StuckThread], ts_ns: i64, out: &mut EventColumns) {
+        let space = Space::Process(self.tasks.process(pid), pid);
+        let before = threads.iter().cycle().skip(threads.len() - 1);
+        let holds =
+            threads.iter().zip(before).map(|(thread, before)| (EventKind::Acquire, thread, before.wants));
+        let waits = threads.iter().map(|thread| (EventKind::Wait, thread, thread.wants));
+        for (kind, thread, mutex) in holds.chain(waits) {
+            let lock = self.locks.id(space, mutex, LockKind::PthreadMutex, ts_ns);
+            let task = self.tasks.thread(pid, thread.tid);
+            let mode = Some(Mode::Exclusive);
+            out.push(Event { task, mode, lock: Some(lock), cpu: None, ..Event::new(ts_ns, kind, 0) });
+        }
+        self.stats.last_ns = self.stats.last_ns.max(ts_ns);
     }
 
     /// Adds the row behind a time in which nothing was recorded: what was open may be over.

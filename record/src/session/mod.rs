@@ -64,6 +64,8 @@ pub(crate) struct Session<'a> {
     command: Option<Launched>,
     warnings: Vec<String>,
     has_unseen_locks: bool,
+    /// Whether the first rows are of a deadlock from before the recording.
+    has_earlier: bool,
     clocks_start: Clocks,
     /// All kernel records up to this time were drained in an earlier round.
     drained_ns: u64,
@@ -228,6 +230,7 @@ impl<'a> Session<'a> {
             clocks_end,
             paused: self.pausing.times(clocks_end.monotonic_ns),
             is_reset: self.pausing.is_reset,
+            has_earlier: self.has_earlier,
             sources,
             loss,
             complete: true,

@@ -30,15 +30,9 @@ pub(super) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(composer: Composer) -> Self {
-        Self {
-            orderer: Orderer::default(),
-            composer,
-            rows: EventColumns::default(),
-            events: 0,
-            composed_ns: 0,
-            known_locks: 0,
-        }
+    /// Starts with these rows.
+    pub(super) fn new(composer: Composer, rows: EventColumns) -> Self {
+        Self { orderer: Orderer::default(), composer, rows, events: 0, composed_ns: 0, known_locks: 0 }
     }
 
     /// Composes the records of both sides as [`compose_ordered`] does, and hands rows to the sink. Returns `false` if the trace cannot be

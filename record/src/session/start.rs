@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use trace_format::{run_info::Source, writer::new_trace_id};
+use trace_format::{EventColumns, run_info::Source, writer::new_trace_id};
 
 use super::{
     ProgressReporter, Session, checkpoints::Checkpoints, deferral::Deferral, kernel::KernelSide,
@@ -33,7 +33,7 @@ use crate::{
     system::{
         clocks::{clocks_now, monotonic_ns},
         priority::RealTime,
-        procfs,
+        procfs, stuck,
     },
     write::backlog::Backlog,
 };
@@ -91,6 +91,11 @@ impl<'a> Session<'a> {
             }
         }
         let mut composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
+        let mut rows = EventColumns::default();
+        if kernel.as_ref().is_some_and(|kernel| kernel.plan.locks.futex || kernel.plan.locks.pthread) {
+            add_deadlocks(&target.processes, &mut composer, &mut rows, &mut warnings);
+        }
+        let has_earlier = !rows.is_empty();
         let clocks_start = clocks_now();
         let mut real_time = None;
         if let Some(kernel) = &mut kernel {
@@ -118,7 +123,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             options,
             stop,
-            pipeline: Pipeline::new(composer.with_preload(kernel.is_some(), filters)),
+            pipeline: Pipeline::new(composer.with_preload(kernel.is_some(), filters), rows),
             target,
             kernel,
             preload,
@@ -128,6 +133,7 @@ impl<'a> Session<'a> {
             command,
             warnings,
             has_unseen_locks,
+            has_earlier,
             clocks_start,
             drained_ns: 0,
             progress: ProgressReporter::new(now),
@@ -164,6 +170,26 @@ fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool) -> Composer {
     composer.has_holders_only = has_preload && plan.is_some_and(Plan::has_holders_only);
     composer.stacks.unwinds = plan.is_some_and(|plan| plan.stack_bytes > 0);
     composer
+}
+
+/// Adds the deadlocks that processes are in already: no later event would show them.
+fn add_deadlocks(
+    processes: &[u32],
+    composer: &mut Composer,
+    rows: &mut EventColumns,
+    warnings: &mut Vec<String>,
+) {
+    let now_ns = monotonic_ns();
+    for &pid in processes {
+        for threads in stuck::deadlocks(pid) {
+            composer.deadlock(pid, &threads, now_ns, rows);
+            warnings.push(format!(
+                "{} threads of process {pid} have waited for each other's mutexes since before the recording: a deadlock, which `klock why` \
+                 shows; `gdb -p {pid}` shows their stacks (`thread apply all bt`)",
+                threads.len()
+            ));
+        }
+    }
 }
 
 /// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were asked for.

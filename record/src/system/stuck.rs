@@ -20,15 +20,15 @@ use super::procfs;
 
 /// A thread that is stuck, in the order in which each one waits for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StuckThread {
+pub(crate) struct StuckThread {
     /// The thread.
-    pub tid: u32,
+    pub(crate) tid: u32,
     /// The address of the mutex for which it waits. The next thread owns it.
-    pub wants: u64,
+    pub(crate) wants: u64,
 }
 
 /// Returns the threads of a process that wait for each other's mutexes, a list for each deadlock.
-pub fn deadlocks(pid: u32) -> Vec<Vec<StuckThread>> {
+pub(crate) fn deadlocks(pid: u32) -> Vec<Vec<StuckThread>> {
     let sleep = |tid| {
         let switches = procfs::switches(tid)?;
         Some((tid, (switches, futex_of(&procfs::syscall_text(pid, tid).ok()?)?)))

@@ -96,10 +96,10 @@ impl Selection {
             min_wait_ns: filter.min_wait_ns,
             is_of_any_interval: false,
             window: Window {
-                // Before the last reset is another recording.
+                // Rows before the start are of another recording, or only say what tasks had and waited for.
                 from_ns: filter
                     .from_ns
-                    .or(trace.info().is_reset.then_some(0))
+                    .or((trace.info().is_reset || trace.info().has_earlier).then_some(0))
                     .map(|ns| start_ns.saturating_add(ns)),
                 to_ns: filter.to_ns.map(|ns| start_ns.saturating_add(ns)),
             },

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use trace_format::{run_info::NamedValue, running::RUNNING};
+use trace_format::{LockId, StackId, run_info::NamedValue, running::RUNNING};
 
 use super::{
     LeftOut, Trust,
@@ -164,9 +164,11 @@ impl Trust {
 /// time-out`.
 pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names) -> String {
     let member = |Member { has, wants }: &Member| {
-        let held = |hold: &OpenHold| {
-            format!("{} ({})", names.lock_label(hold.lock), names.point(hold.lock, hold.stack).label())
+        let at = |lock: LockId, stack: Option<StackId>| match stack {
+            Some(_) => format!("{} ({})", names.lock_label(lock), names.point(lock, stack).label()),
+            None => names.lock_label(lock),
         };
+        let held = |hold: &OpenHold| at(hold.lock, hold.stack);
         let has = match has {
             Has::Hold(hold) => format!("has {}", held(hold)),
             Has::Ended(hold) => {
@@ -185,10 +187,9 @@ pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names
             Has::Nobody => "has no thread left that could wake it".to_owned(),
         };
         format!(
-            "{} {has}, waits for {} ({}) for {}{}",
+            "{} {has}, waits for {} for {}{}",
             names.task_label(wants.task),
-            names.lock_label(wants.lock),
-            names.point(wants.lock, wants.stack).label(),
+            at(wants.lock, wants.stack),
             units::duration(end_ns.saturating_sub(wants.start_ns)),
             if wants.is_timed { ", until its time-out" } else { "" }
         )
