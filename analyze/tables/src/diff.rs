@@ -18,8 +18,12 @@ use std::{
 use serde::Serialize;
 use trace_format::Trace;
 
-use crate::{Table, cut_column, table};
+use crate::{
+    Table, cut_column,
+    table::{self, NOISE},
+};
 use intervals::{
+    input::filter::Filter,
     input::on_all_processors,
     input::trust::{About, Trust},
 };
@@ -178,17 +182,28 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
     let mut names: Vec<&String> = before.keys.keys().chain(after.keys.keys()).collect();
     names.sort_unstable();
     names.dedup();
-    let difference = |name: &String| {
+    let values = |name: &String| {
         let value = |side: &Side| {
             side.keys.get(name).map_or(0.0, |key| measure::value(options.metric, (key, &side.lengths)))
         };
-        let (was, is) = (value(&before), value(&after));
+        (value(&before), value(&after))
+    };
+    let difference = |name: &String| {
+        let (was, is) = values(name);
         // Positive numbers are in the order of their bits. Of equal differences, such as no difference, the one of the greater values comes
         // first.
         [(was - is).abs().to_bits(), was.max(is).to_bits()]
     };
     names.sort_by_cached_key(|name| (Reverse(difference(name)), *name));
     let rows_total = names.len();
+    if options.limit.is_some() && options.filter == Filter::default() && options.metric == Metric::WaitTotal {
+        let is_kernel = |name: &&String| {
+            [&before, &after].iter().any(|side| side.keys.get(*name).is_some_and(|key| key.is_kernel))
+        };
+        let most = |name: &&String| values(name).0.max(values(name).1);
+        let of_programs: f64 = names.iter().filter(|name| !is_kernel(name)).map(most).sum();
+        names.retain(|name| !is_kernel(&name) || most(&name) * NOISE as f64 >= of_programs);
+    }
     names.truncate(options.limit.unwrap_or(usize::MAX));
     let row = |name: &str, was: &Recordings, is: &Recordings, level: f64| {
         let sides = [(was, &before.lengths), (is, &after.lengths)];

@@ -5,18 +5,21 @@
 
 use std::io::{self, Write};
 
-use polars::prelude::{Expr, IntoLazy, LazyFrame, PolarsResult, col, lit, when};
+use polars::{
+    frame::DataFrame,
+    prelude::{Expr, IntoColumn, IntoLazy, LazyFrame, NamedFrom, PolarsResult, Series, col, lit, when},
+};
 use serde::Serialize;
 use trace_format::Trace;
 
 use super::{
     Table, TableOptions,
-    frame::{failed, ints, merged, of_one},
+    frame::{failed, ints, merged, of_one, values},
     gather,
     key::{By, Key},
     rank::{self, Numbers, Rows, descending, order_by},
     row_ids::NONE,
-    table::rows_and_trust,
+    table::{NOISE, rows_and_trust},
 };
 use intervals::{
     input::filter::Filter,
@@ -78,6 +81,9 @@ pub struct Report {
     /// Whether the rows are of all locks, tasks and times.
     #[serde(skip)]
     pub is_unfiltered: bool,
+    /// The number of the last rows, before the limit, that are of kernel locks which hardly anybody waited for.
+    #[serde(skip)]
+    noise: usize,
     /// The sum of the sort column over all rows, if it adds up.
     #[serde(skip)]
     sorted_sum: Option<i64>,
@@ -190,7 +196,12 @@ impl Found<'_> {
         let order = if options.sort.is_empty() { vec![descending("lost_ns")] } else { sorted.clone() };
         let adds_up = find(&declared, sort)?.merge.is_some();
         let name = |[row]: [i64; 1]| self.ids.name(row, self.inputs);
-        let ranked = rows.with_column(lost().alias("lost_ns")).collect().and_then(|rows| {
+        let is_unfiltered = options.filter == Filter::default();
+        let mut noise = 0;
+        let ranked = rows.with_column(lost().alias("lost_ns")).collect().and_then(|mut rows| {
+            if is_unfiltered && options.sort.is_empty() && options.limit.is_some() {
+                noise = self.put_noise_last(&mut rows)?;
+            }
             let of = sorted[0].0.as_str();
             let sum = if adds_up { Some(rank::total(&rows, of)?) } else { None };
             let mut ranked = rank::rank(rows, ["row"], &order, options.limit, name)?;
@@ -202,11 +213,31 @@ impl Found<'_> {
             ranked.rows(rank::declared(&declared))
         });
         let Rows { rows, total: rows_total, sum: sorted_sum } = ranked.map_err(failed)?;
-        let is_unfiltered = options.filter == Filter::default();
         let (by, traces, trust) = (options.by, self.inputs.len(), self.trust());
-        Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, sorted_sum, trust })
+        Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, noise, sorted_sum, trust })
+    }
+
+    /// Puts the kernel locks last that hardly anybody waited for, compared with the program's locks, and returns their number.
+    fn put_noise_last(&self, rows: &mut DataFrame) -> PolarsResult<usize> {
+        let (ids, mut lost) = (values(rows, "row")?, values(rows, "lost_ns")?);
+        let is_kernel = |row: Option<i64>| {
+            let key = row.and_then(|row| self.ids.key_of(row));
+            key.is_some_and(|(trace, key)| key.is_kernel(&self.inputs[trace].names))
+        };
+        let (kernel, programs): (Vec<usize>, Vec<usize>) = (0..ids.len()).partition(|at| is_kernel(ids[*at]));
+        let waited =
+            |at: usize| lost[at].map_or(0, |ns| if ns >= IN_DEADLOCK { ns - IN_DEADLOCK } else { ns });
+        let of_programs = programs.into_iter().map(waited).fold(0, i64::saturating_add);
+        let is_noise = |at: &usize| lost[*at].unwrap_or(0).saturating_mul(NOISE) < of_programs;
+        let noise: Vec<usize> = kernel.into_iter().filter(is_noise).collect();
+        noise.iter().for_each(|at| lost[*at] = Some(-1));
+        rows.with_column(Series::new("lost_ns".into(), lost).into_column())?;
+        Ok(noise.len())
     }
 }
+
+/// What a deadlock adds to the time by which its rows are sorted.
+const IN_DEADLOCK: i64 = i64::MAX / 2;
 
 /// Returns the expression of what rows are sorted by without `-k`: the waits that ended with the lock; with those in vain, where these are longer;
 /// more than any other number in a deadlock.
@@ -214,7 +245,7 @@ fn lost() -> Expr {
     let in_vain = || col("abandoned_wait_ns") + col("open_wait_ns");
     let waited = || col("wait_total_ns").fill_null(lit(0));
     let lost = when(in_vain().gt(waited())).then(waited() + in_vain()).otherwise(col("wait_total_ns"));
-    when(col("deadlocked").gt(lit(0))).then(in_vain() + lit(i64::MAX / 2)).otherwise(lost)
+    when(col("deadlocked").gt(lit(0))).then(in_vain() + lit(IN_DEADLOCK)).otherwise(lost)
 }
 
 impl Table for Report {
@@ -253,6 +284,10 @@ impl Table for Report {
 
     fn sorted_sum(&self) -> Option<i64> {
         self.sorted_sum
+    }
+
+    fn noise(&self) -> usize {
+        self.noise
     }
 
     /// Waits in vain count, too, if they are longer.

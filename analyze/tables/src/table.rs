@@ -22,6 +22,9 @@ use output::{
 /// The sentence for conditions that no row satisfies.
 pub(crate) const NONE_SATISFIES: &str = "nothing to show: no row satisfies the conditions of --having";
 
+/// A kernel lock with a smaller part than this, of all waiting for locks of programs, takes no row by default.
+pub(crate) const NOISE: i64 = 1_000;
+
 /// A finished table. As JSON it is one document with every column, the totals and the trust block.
 pub trait Table: Serialize + Sized {
     /// A row, as its columns read it.
@@ -43,6 +46,11 @@ pub trait Table: Serialize + Sized {
     /// Returns the headings of columns that a narrow terminal leaves out, the first one first. Others follow, from the right.
     fn dispensable(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Returns the number of the last rows, before the limit, that are of kernel locks which hardly anybody waited for.
+    fn noise(&self) -> usize {
+        0
     }
 
     /// Whether the sort column of all rows after one of 0 is 0, too, which holds unless rows are sorted by more than that column.
@@ -225,8 +233,8 @@ pub(crate) fn write_table<T: Table>(
     let cut = columns.iter().find(|column| column.field.name == CUT_BY_LOSS);
     let (mut cells, mut names) = (Vec::new(), Vec::new());
     let rows: Vec<_> = table.rows().collect();
-    let (zeros, attribute) = zeros(table, &rows, page).unwrap_or_default();
-    for row in &rows[..rows.len() - zeros] {
+    let (unshown, attribute) = unshown(table, &rows, page);
+    for row in &rows[..rows.len() - unshown] {
         let row: &T::Row = row.borrow();
         cells.push(values.iter().map(|column| column.show(row)).collect::<Vec<String>>());
         let is_incomplete = cut.is_some_and(|cut| cut.cell(row) != Cell::Int(0));
@@ -244,14 +252,33 @@ pub(crate) fn write_table<T: Table>(
         cells.iter().map(|row| columns.iter().map(|at| row[*at].clone()).collect()).collect();
     let names: Vec<Name<'_>> = names.iter().zip(&more).map(|(name, more)| Name { name, more }).collect();
     layout::table(&headings, &cells, &about, &names, style, out)?;
-    layout::hidden(table.hidden_rows() + zeros, &attribute, style, out)?;
+    layout::hidden(table.hidden_rows() + unshown, &attribute, style, out)?;
     layout::hidden_columns(left_out, style, out)
 }
 
-/// Returns the number of last rows that the page leaves out because their sort column is 0, and the words for that. If all rows are
-/// like that, none is left out.
+/// Returns the number of last rows that the page leaves out, and words for all rows that are not shown: kernel locks that hardly anybody waited
+/// for, and rows whose sort column is 0.
+fn unshown<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> (usize, String) {
+    if !page.hides_zeros || !page.style.is_terminal {
+        return (0, String::new());
+    }
+    let (hidden, noise) = (table.hidden_rows(), table.noise());
+    let rows = &rows[..rows.len() - noise.saturating_sub(hidden).min(rows.len())];
+    let of_kernel = format!("kernel locks with less than {} % of the waiting", 100.0 / NOISE as f64);
+    match zeros(table, rows, page) {
+        Some((zeros, why)) if noise > 0 => {
+            (zeros + noise.saturating_sub(hidden), format!("{why}, or of {of_kernel}"))
+        }
+        Some(zeros) => zeros,
+        None if noise > hidden => (noise - hidden, format!(" of {of_kernel}")),
+        None => (0, String::new()),
+    }
+}
+
+/// Returns the number of last rows whose sort column is 0, and the words for that. If all rows are like that, or fit on the page, none is left
+/// out.
 fn zeros<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> Option<(usize, String)> {
-    if !page.hides_zeros || !page.style.is_terminal || table.hidden_rows() == 0 {
+    if table.hidden_rows() == 0 {
         return None;
     }
     let columns = table.columns();

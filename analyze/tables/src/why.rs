@@ -51,8 +51,6 @@ use usage::Usage;
 
 /// The number of locks that are judged if no number is given.
 pub const LOCKS: usize = 3;
-/// A lock of the kernel with a smaller part than this, of all waiting for locks of programs, is not judged by default.
-const NOISE: i64 = 1_000;
 
 /// Options of the table.
 #[derive(Clone, Debug, Default)]
@@ -168,7 +166,7 @@ impl<'a> Gathered<'a> {
             used.retain(|used| {
                 !is_kernel(used)
                     || used.deadlock.is_some()
-                    || used.lost_ns().saturating_mul(NOISE) >= shown_ns
+                    || used.lost_ns().saturating_mul(table::NOISE) >= shown_ns
             });
         }
         let lost = |used: &UsedLock| Reverse((used.lost_ns(), used.stalled_ns));

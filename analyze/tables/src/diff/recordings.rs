@@ -23,6 +23,8 @@ pub(super) struct Recordings {
     pub(super) cut_by_loss: u64,
     /// Whether the end of a hold was seen.
     pub(super) measured: bool,
+    /// Whether the key is of kernel locks.
+    pub(super) is_kernel: bool,
 }
 
 /// The sums of a key in one recording.
@@ -64,6 +66,7 @@ impl Recordings {
         }
         self.cut_by_loss += other.cut_by_loss;
         self.measured |= other.measured;
+        self.is_kernel |= other.is_kernel;
     }
 
     /// Adds another recording, which has this index on its side.

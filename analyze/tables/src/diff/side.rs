@@ -75,6 +75,7 @@ impl Side {
         let trust = Input::read_all(&inputs, (readers(), options.allow_loss), sink, |_, sums| {
             for (key, sums) in sums.keys.into_values() {
                 let lock = if let Some(Single::Lock(lock)) = key.single() { Some(lock) } else { None };
+                let sums = Recordings { is_kernel: key.is_kernel(&input.names), ..sums };
                 keys.entry(label(by, lock, key, &input.names)).or_default().merge(sums);
             }
             sums.trust

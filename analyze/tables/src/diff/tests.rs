@@ -54,6 +54,21 @@ fn a_lock_at_another_address_is_matched_by_its_name_and_one_recording_cannot_say
 }
 
 #[test]
+fn kernel_locks_that_hardly_anybody_waits_for_are_left_out_where_not_all_rows_are_shown() {
+    let side = |ns: i64| {
+        testing::trace(&format!(
+            "lock r spinlock name=runqueue\n1 A acquire hot a.c:1\n2 B wait hot a.c:1\n{0} A release hot\n{0} B acquire hot a.c:1 wait={ns}\n\
+             9_000_000 B release hot\n9_500_000 A acquire r k:r.c:1 wait=9\n9_500_001 A release r\n",
+            ns + 2
+        ))
+    };
+    let found = |limit| of(&side(50_000), &side(80_000), &DiffOptions { limit, ..DiffOptions::default() });
+    let (all, limited) = (found(None), found(Some(9)));
+    assert_eq!((all.rows.len(), limited.rows.len(), limited.rows_total), (2, 1, 2));
+    assert_eq!(limited.rows[0], all.rows[0]);
+}
+
+#[test]
 fn three_recordings_per_side_tell_a_change_from_chance() {
     let side = |lengths: [i64; 3]| lengths.map(|ns| run(0x10, 100, ns));
     let base = side([100_000, 150_000, 120_000]);

@@ -108,5 +108,9 @@ fn cells(change: &Change) -> Vec<String> {
 
 fn percent(part: f64) -> String {
     let percent = part * 100.0;
-    if percent.abs() < 99.95 { format!("{percent:+.1} %") } else { format!("{percent:+.0} %") }
+    if percent.abs() < 99.95 {
+        return format!("{percent:+.1} %");
+    }
+    let sign = if percent < 0.0 { '-' } else { '+' };
+    format!("{sign}{} %", units::exact(percent.abs().round() as u64))
 }

@@ -109,6 +109,17 @@ impl RowKey {
         self.0.into_iter().flatten().any(of_one)
     }
 
+    /// Returns whether the row is of a lock of the kernel, or of a class of such locks.
+    pub fn is_kernel(self, names: &Names) -> bool {
+        match self.single() {
+            Some(Single::Lock(lock)) => names.is_kernel(lock),
+            Some(Single::Site(_, class) | Single::Stack(_, class) | Single::Class(class)) => {
+                class.and_then(|class| names.class(class)).is_some_and(|class| class.kind.is_kernel())
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the name of the row; safe to print.
     pub fn label(self, names: &Names) -> String {
         self.0.into_iter().flatten().map(|part| part.label(names)).collect::<Vec<_>>().join(": ")

@@ -180,3 +180,45 @@ fn a_terminal_shows_rows_after_one_that_was_waited_for_in_vain() {
     let written = text_of(|out| report.write(&page, out));
     assert!(written.contains("brief") && written.contains("... 1 more row; "), "{written}");
 }
+
+/// A lock of the program that is waited for and one that is not, and two of the kernel with 1,000 and 5,000 times shorter waits.
+const BESIDE_THE_KERNEL: &str = "lock r spinlock name=runqueue\nlock m rwsem name=mmap_lock\n\
+     1 A acquire hot a.c:1\n2 B wait hot a.c:1\n5_002 A release hot\n5_002 B acquire hot a.c:1 wait=5000\n5_003 B release hot\n\
+     6_000 A acquire calm a.c:9\n6_001 A release calm\n\
+     7_000 A acquire r k:r.c:1 wait=1\n7_001 A release r\n8_000 A acquire m k:m.c:1 wait=5\n8_001 A release m\n";
+
+#[test]
+fn kernel_locks_that_hardly_anybody_waits_for_take_no_row_from_the_programs_locks() {
+    let test = testing::trace(BESIDE_THE_KERNEL);
+    let names = |options: &Options| -> Vec<String> {
+        report(&test.trace, options).unwrap().rows.into_iter().map(|row| row.name).collect()
+    };
+    let limited = Options { limit: Some(9), ..by(By::Lock) };
+    let ranked = names(&limited);
+    assert!(
+        ranked[1].contains("mmap_lock") && ranked[2].contains("calm") && ranked[3].contains("runqueue"),
+        "{ranked:?}"
+    );
+    for by_waits in [by(By::Lock), Options { sort: "wait_total".to_owned(), ..limited.clone() }] {
+        assert!(names(&by_waits)[2].contains("runqueue"), "every row, or an order that was asked for");
+    }
+    let style = TextStyle { is_terminal: true, ..TextStyle::default() };
+    let page = Page { style, sorted_by: "wait_total".to_owned(), hides_zeros: true, ..Page::default() };
+    let shown = |limit| {
+        let report = report(&test.trace, &Options { limit: Some(limit), ..by(By::Lock) }).unwrap();
+        text_of(|out| report.write(&page, out))
+    };
+    let all = shown(4);
+    assert!(all.contains("calm") && !all.contains("runqueue"), "{all}");
+    assert!(
+        all.contains("... 1 more row of kernel locks with less than 0.1 % of the waiting; --all shows"),
+        "{all}"
+    );
+    let fewer = shown(3);
+    assert!(
+        fewer.contains("... 2 more rows with wait_total 0, or of kernel locks with less than 0.1 % of the"),
+        "{fewer}"
+    );
+    let fewest = shown(1);
+    assert!(fewest.contains("... 3 more rows; --all shows them"), "{fewest}");
+}
