@@ -112,7 +112,9 @@ impl Walk<'_> {
     }
 
     fn refusal(&self, directory: &Path, who: String) -> OutputError {
-        OutputError::UnsafeDirectory { path: self.output.to_owned(), directory: directory.to_owned(), who }
+        // `./..` says less than its name.
+        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+        OutputError::UnsafeDirectory { path: self.output.to_owned(), directory, who }
     }
 }
 

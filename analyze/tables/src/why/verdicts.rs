@@ -43,7 +43,7 @@ choices! {
         WriterBlocksReaders = "writer_blocks_readers",
         /// One acquisition site holds it much longer than the others, or than a hand-off takes.
         LongSite = "long_site",
-        /// Few holds are much longer than the others, and all waiting is for these. With off-CPU times their states say why.
+        /// Few holds are much longer than the others, and half of the waiting or more is for these. With off-CPU times their states say why.
         FewLongHolds = "few_long_holds",
         /// One task has it most of the time and takes it again before others do.
         Hog = "hog",
