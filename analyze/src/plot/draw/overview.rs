@@ -16,7 +16,7 @@ use crate::plot::{
 };
 use intervals::items::State;
 use output::{AnalyzeError, units};
-use tables::timeline::Series;
+use tables::timeline::{Row, Series};
 
 /// Height of the charts of all waits over time.
 const CHART: i32 = 110;
@@ -42,7 +42,9 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
     let bars = Stacked::new(&place, heading, lock_bars(&overview.locks, theme), captions, head);
     let bars_end = bars.ends().1 + BELOW;
     let map_end = bars_end + WORDS + rows.max(1) * ROW + BELOW;
-    let height = if shown == 0 { head + 60 } else { map_end + 2 * (WORDS + CHART + BELOW) + MARGIN };
+    let has_lengths = acquired(overview).next().is_some();
+    let charts = 1 + i32::from(has_lengths);
+    let height = if shown == 0 { head + 60 } else { map_end + charts * (WORDS + CHART + BELOW) + MARGIN };
     let nothing = (shown == 0).then_some("No thread waited for a lock.");
     page::sheet((width, height), theme, &texts, (&facts, nothing), "", |page| {
         bars.draw(page)?;
@@ -50,7 +52,7 @@ pub fn overview_svg(overview: &Overview, options: &Options) -> Result<String, An
         let first = map_end + WORDS;
         let second = first + CHART + BELOW + WORDS;
         waiters(page, overview, &place, (first, first + CHART))?;
-        wait_lengths(page, overview, &place, (second, second + CHART))
+        if has_lengths { wait_lengths(page, overview, &place, (second, second + CHART)) } else { Ok(()) }
     })
 }
 
@@ -169,6 +171,11 @@ fn waiters(
     Ok(())
 }
 
+/// Returns the periods with acquisitions that waited.
+fn acquired(overview: &Overview) -> impl Iterator<Item = &Row> {
+    overview.acquired.iter().filter(|row| row["wait_max_ns"] > 0)
+}
+
 /// Draws the mean and the longest wait of the acquisitions in each period.
 fn wait_lengths(
     page: &Page<'_>,
@@ -177,9 +184,8 @@ fn wait_lengths(
     ends: (i32, i32),
 ) -> Result<(), AnalyzeError> {
     let (x, unit) = time(overview, place);
-    let waited = || overview.acquired.iter().filter(|row| row["wait_max_ns"] > 0);
-    let shortest = waited().map(|row| row["wait_avg_ns"]).min().unwrap_or(1);
-    let longest = waited().map(|row| row["wait_max_ns"]).max().unwrap_or(1);
+    let shortest = acquired(overview).map(|row| row["wait_avg_ns"]).min().unwrap_or(1);
+    let longest = acquired(overview).map(|row| row["wait_max_ns"]).max().unwrap_or(1);
     let panel = Panel {
         heading: "Wait per acquisition".to_owned(),
         detail: vec![format!(
@@ -192,7 +198,7 @@ fn wait_lengths(
     };
     let axes = panel.draw(page)?;
     let thick = (panel.y.to - panel.y.from) / f64::from(CHART) * 2.0;
-    for row in waited() {
+    for row in acquired(overview) {
         let from = (row["from_ns"] - overview.timeline.from_ns) as f64;
         let to = from + overview.timeline.period_ns as f64;
         for (ns, colour) in [(row["wait_avg_ns"], place.theme.ink), (row["wait_max_ns"], VERMILION)] {

@@ -104,6 +104,24 @@ fn all_pictures_of_a_trace_stand_hostile_names_one_event_and_many_threads() {
 }
 
 #[test]
+fn an_overview_has_no_chart_of_waits_that_did_not_end() {
+    let drawn = |text: &str| {
+        let trace = &Parts::parse(text).write().trace;
+        overview_svg(&overview(trace, &Filter::default()).unwrap(), &Options::default()).unwrap()
+    };
+    let open = "1_000 A acquire m a.c:1\n2_000 B wait m b.c:2\n9_000 C acquire n a.c:3\n";
+    let ended = "10_000 A release m\n10_000 B acquire m b.c:2 wait=8_000\n20_000 B release m\n";
+    let (open, ended) = (drawn(open), drawn(&format!("{open}{ended}")));
+    for chart in ["Threads that waited", "Wait per acquisition"] {
+        assert_eq!(
+            (open.contains(chart), ended.contains(chart)),
+            (chart == "Threads that waited", true),
+            "{chart}"
+        );
+    }
+}
+
+#[test]
 fn a_picture_of_an_svg_carries_its_fonts() {
     let picture = draw(&worked_example());
     assert_eq!(picture.matches("@font-face").count(), 2);
