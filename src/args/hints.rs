@@ -235,6 +235,10 @@ fn conflict(error: &clap::Error, command: &str) -> Option<String> {
         return Some(answer);
     }
     let [one, other] = [one, other].map(name_of);
+    if one == other {
+        let list = if one == "--by" { ", with commas: --by lock,task" } else { "" };
+        return Some(format!("cannot use {one} twice: give it once{list}"));
+    }
     let verb = if command == "plot" { "draw" } else { "use" };
     Some(format!("cannot {verb} {one} together with {other}: leave one of them out"))
 }

@@ -154,7 +154,7 @@ fn write_hidden(
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
     let way = if style.is_terminal { format!("; --all shows {them}") } else { String::new() };
-    write_line(&style.paint(Paint::Dim, &format!("{hidden}{way}")), out)
+    style.wrapped(&format!("{hidden}{way}"), out)
 }
 
 /// Writes the number of columns for which the terminal has no room, if there are any.

@@ -7,7 +7,7 @@ import { el } from "./dom.js";
  */
 export function movingGround() {
   const canvas = el("canvas");
-  const context = canvas.getContext("2d", { alpha: false });
+  const context = canvas.getContext("2d");
   let shown = /** @type {any} */ (null);
 
   /**

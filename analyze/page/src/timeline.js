@@ -38,7 +38,7 @@ export function timelineView(data, changed) {
   const range = el("span", { class: "range" });
   const spacer = el("div");
   const bar = el("div", { class: "bar", tabindex: -1, onscroll: () => { if (bar.scrollTop !== Math.round(state.top)) scroll(bar.scrollTop - state.top); } }, spacer);
-  const context = canvas.getContext("2d", { alpha: false });
+  const context = canvas.getContext("2d");
   const size = { width: 0, height: 0, gutter: 0, ratio: 1 };
   const paint = painter(context, { names, levels, threadLevel, all, strings, span, windows }, state, size);
   let pending = 0;

@@ -176,6 +176,13 @@ impl<'a> Gathered<'a> {
         let mut locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
         let judged_ns = used.iter().map(UsedLock::lost_ns).fold(0, i64::saturating_add);
+        let undecided_ns = trusts.iter().map(Trust::undecided_ns).fold(0, i64::saturating_add);
+        let trust = Trust::merged(trusts);
+        let busy = match inputs {
+            [input] if options.filter == Filter::default() => answer::busy(input, trust.span_ns),
+            _ => None,
+        };
+        let is_busy = answer::is_busy(busy);
         let (mut judged, mut has_off_cpu) = (Vec::new(), false);
         for (at, input) in inputs.iter().enumerate() {
             let of_input = || used.iter().enumerate().filter(|(_, used)| used.input == at);
@@ -186,7 +193,15 @@ impl<'a> Gathered<'a> {
             let trace = (inputs.len() > 1).then(|| input.label.clone());
             let mut locks: Vec<(usize, JudgedLock)> = of_input()
                 .map(|(rank, used)| {
-                    (rank, used.judge(input, parts[at].of_lock(used.lock), covers(used.lock), trace.clone()))
+                    (
+                        rank,
+                        used.judge(
+                            input,
+                            parts[at].of_lock(used.lock),
+                            (covers(used.lock), is_busy),
+                            trace.clone(),
+                        ),
+                    )
                 })
                 .collect();
             if predicts {
@@ -209,7 +224,6 @@ impl<'a> Gathered<'a> {
             locks.truncate(waited_for);
             locks_total = waited_for;
         }
-        let undecided_ns = trusts.iter().map(Trust::undecided_ns).fold(0, i64::saturating_add);
         let mut ledger = None;
         // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded. Longer waits that may be for a lock
         // matter beside any lock.
@@ -220,11 +234,6 @@ impl<'a> Gathered<'a> {
                 ledger.get_or_insert_with(Ledger::default).merge(Ledger::of(input)?);
             }
         }
-        let trust = Trust::merged(trusts);
-        let busy = match inputs {
-            [input] if options.filter == Filter::default() => answer::busy(input, trust.span_ns),
-            _ => None,
-        };
         let recordings = Recordings {
             trace: if let [input] = inputs { facts::trace_word(input) } else { String::new() },
             span_ns: trust.span_ns,

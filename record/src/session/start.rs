@@ -33,7 +33,8 @@ use crate::{
     system::{
         clocks::{clocks_now, monotonic_ns},
         priority::RealTime,
-        procfs, stuck,
+        procfs,
+        stuck::{self, StuckThread},
     },
     write::backlog::Backlog,
 };
@@ -92,11 +93,15 @@ impl<'a> Session<'a> {
         }
         let mut composer = composer(tasks, kernel.as_ref().map(|kernel| &kernel.plan), preload.is_some());
         let mut rows = EventColumns::default();
+        let mut deadlocks = Vec::new();
         if kernel.as_ref().is_some_and(|kernel| kernel.plan.locks.futex || kernel.plan.locks.pthread) {
-            add_deadlocks(&target.processes, &mut composer, &mut rows, &mut warnings);
+            deadlocks = deadlocks_of(&target.processes, &mut warnings);
         }
-        let has_earlier = !rows.is_empty();
+        let has_earlier = !deadlocks.is_empty();
         let clocks_start = clocks_now();
+        for (pid, threads) in deadlocks {
+            composer.deadlock(pid, &threads, clocks_start.monotonic_ns - 1, &mut rows);
+        }
         let mut real_time = None;
         if let Some(kernel) = &mut kernel {
             kernel.start_unwinder(stop).map_err(failed("start a thread"))?;
@@ -172,24 +177,18 @@ fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool) -> Composer {
     composer
 }
 
-/// Adds the deadlocks that processes are in already: no later event would show them.
-fn add_deadlocks(
-    processes: &[u32],
-    composer: &mut Composer,
-    rows: &mut EventColumns,
-    warnings: &mut Vec<String>,
-) {
-    let now_ns = monotonic_ns();
-    for &pid in processes {
-        for threads in stuck::deadlocks(pid) {
-            composer.deadlock(pid, &threads, now_ns, rows);
-            warnings.push(format!(
-                "{} threads of process {pid} have waited for each other's mutexes since before the recording: a deadlock, which `klock why` \
-                 shows; `gdb -p {pid}` shows their stacks (`thread apply all bt`)",
-                threads.len()
-            ));
-        }
-    }
+/// Returns the deadlocks that processes are in already, by process, and warns of them: no later event would show them.
+fn deadlocks_of(processes: &[u32], warnings: &mut Vec<String>) -> Vec<(u32, Vec<StuckThread>)> {
+    let of_process = |pid| stuck::deadlocks(pid).into_iter().map(move |threads| (pid, threads));
+    let found: Vec<_> = processes.iter().copied().flat_map(of_process).collect();
+    warnings.extend(found.iter().map(|(pid, threads)| {
+        format!(
+            "{} threads of process {pid} have waited for each other's mutexes since before the recording: a deadlock, which `klock why` \
+             shows; `gdb -p {pid}` shows their stacks (`thread apply all bt`)",
+            threads.len()
+        )
+    }));
+    found
 }
 
 /// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were asked for.

@@ -106,9 +106,10 @@ fn time(overview: &Overview, place: &Place) -> (Scale, String) {
     (Scale { from: 0.0, to: offset(timeline.to_ns).max(1.0), ticks }, axis.unit_caption())
 }
 
-/// Returns the rows of the waits over time: the locks that were waited for.
+/// Returns the rows of the waits over time: the locks that have bars and were waited for.
 fn waited(overview: &Overview) -> impl Iterator<Item = &Series> {
-    overview.timeline.series().filter(|series| series.total.wait_ns > 0)
+    let has_bar = |series: &&Series| overview.locks.iter().any(|lock| lock.name == series.name);
+    overview.timeline.series().filter(has_bar).filter(|series| series.total.wait_ns > 0)
 }
 
 /// Draws the waits of each lock in each period.

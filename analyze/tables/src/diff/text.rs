@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::{Change, Diff, DiffRow, ENOUGH, Units};
 use intervals::input::trust::{About, Trust};
 use output::{
+    fit::Fit,
     layout::{self, Name, Notes, TextStyle},
     units,
 };
@@ -57,8 +58,11 @@ impl Diff {
         let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(self.metric))).collect();
         let names: Vec<String> =
             rows.iter().map(|row| layout::marked(&row.name, row.cut_by_loss > 0)).collect();
-        let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         let heads = ["base", "new", "change", "from", "to", ""];
+        let (headings, about) = (heads.map(str::to_owned), self.by.as_str());
+        let fit = Fit { headings: &headings, cells: &cells, order: &[], about, names: &names };
+        let names = fit.to(style).names;
+        let names: Vec<Name<'_>> = names.iter().map(|name| name.as_str().into()).collect();
         layout::table(&heads, &cells, self.by.as_str(), &names, style, out)?;
         layout::hidden(self.rows_total - self.rows.len(), "", style, out)?;
         if style.notes != Notes::None {

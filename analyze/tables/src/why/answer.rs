@@ -163,6 +163,9 @@ impl Recordings {
                 true => format!("klock offcpu{trace}"),
                 false => "klock record --off-cpu".to_owned(),
             };
+            if ledger.idle_ns.saturating_mul(2) > ledger.alive_ns {
+                lines.push(format!("`klock report{trace} --idle --by purpose` shows idle waits"));
+            }
             lines.push(format!(
                 "`perf record` shows where the program runs, also in spinlocks of its own, and `{offcpu}` where it sleeps"
             ));
@@ -214,6 +217,11 @@ impl Recordings {
 /// Returns whether no task waits long for any of these locks.
 pub(super) fn all_are_quiet(locks: &[JudgedLock]) -> bool {
     locks.iter().all(|lock| lock.quiet().is_some())
+}
+
+/// Returns whether the program ran for nearly all the time of its processors.
+pub(super) fn is_busy(busy: Option<(i64, u32)>) -> bool {
+    matches!(busy, Some((BUSY.., _)))
 }
 
 /// Returns the part of the processors' time in which the recorded program ran, and their number.

@@ -101,6 +101,8 @@ pub(super) struct Facts {
     pub(super) deadlock: Option<DeadlockKind>,
     /// Whether off-CPU time was recorded. If not, a holder's state is known only while it waits for a lock.
     pub(super) is_covered: bool,
+    /// Whether the program ran for nearly all the time of its processors.
+    pub(super) is_busy: bool,
     /// Whether its holds were not recorded.
     pub(super) is_unmeasured: bool,
     /// Whether its kind of lock can be shared.
@@ -219,7 +221,12 @@ pub struct WaitParts {
 
 impl Facts {
     /// Returns the facts about a lock of an input.
-    pub(super) fn of(used: &UsedLock, input: &Input<'_>, parts: &LockParts, is_covered: bool) -> Self {
+    pub(super) fn of(
+        used: &UsedLock,
+        input: &Input<'_>,
+        parts: &LockParts,
+        (is_covered, is_busy): (bool, bool),
+    ) -> Self {
         let UsedLock { lock, of_lock, herds, deadlock, .. } = used;
         let lived = |tasks: &mut dyn Iterator<Item = &TaskId>| {
             let lifetimes = tasks.map(|task| used.lifetime(*task, input));
@@ -241,6 +248,7 @@ impl Facts {
         Self {
             deadlock: *deadlock,
             is_covered,
+            is_busy,
             is_unmeasured: !input.rules().measures_holds(*lock),
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
             // A wait that is open at the end counts until then, a little longer than its process may have lived.
@@ -430,7 +438,8 @@ impl FactNames {
             preempted_by: preempted_by(parts, names),
             klock_ns: klock_ns(parts, names),
             throttled: throttled(parts, names),
-            nested: most(&parts.nested_in).map(|(lock, number)| {
+            // An owner that waits for the lock itself has released it, unseen.
+            nested: most(&parts.nested_in).filter(|(lock, _)| *lock != id).map(|(lock, number)| {
                 let name = format!("{} at {}", names.lock_label(lock), site(number));
                 NestedLock { id: lock, name, word: lock_word(names, lock) }
             }),

@@ -79,6 +79,7 @@ impl Rules<'_> {
             } else {
                 format!("record what the holders do: `klock record --off-cpu --locks {}`", names.source)
             },
+            explains_ns: Some(if is_passed_on { facts.passed_on_ns } else { parts.not_known_ns }),
             ..self.rule(parts.not_known_ns, 50 * PERCENT)
         }
     }

@@ -84,10 +84,10 @@ impl UsedLock {
         &self,
         input: &Input<'_>,
         parts: &LockParts,
-        is_covered: bool,
+        covered_and_busy: (bool, bool),
         trace: Option<String>,
     ) -> JudgedLock {
-        let facts = Facts::of(self, input, parts, is_covered);
+        let facts = Facts::of(self, input, parts, covered_and_busy);
         let (parts, waiters) = (facts.parts(), &self.of_lock.waiters);
         let longest = most(waiters).map(|task| {
             let (ns, (from, to)) = (waiters[&task], self.lifetime(task, input));
@@ -115,7 +115,7 @@ impl UsedLock {
             most,
             see: format!("klock {see}{}{by} --lock {}", facts.names.trace, facts.names.lock),
             lifetimes_ns: facts.lifetimes_ns,
-            is_covered,
+            is_covered: facts.is_covered,
             parts,
             findings: judge(&facts),
         }

@@ -104,6 +104,14 @@ impl Prediction {
 
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_made() {
+            return write!(
+                f,
+                "{}: no prediction: {}",
+                self.does,
+                self.reason.as_deref().unwrap_or("not known")
+            );
+        }
         // What is left is said: -99.5 % is not all.
         let digits = |ppm: i64| usize::from(ppm > -1_000_000 && ppm < -990_000);
         let percent = |ppm: i64| {
@@ -122,7 +130,10 @@ impl fmt::Display for Prediction {
         let work = [self.work_ppm, self.work_low_ppm, self.work_high_ppm];
         let does = self.does;
         match self.low_ppm.unwrap_or(0) {
-            _ if is_gain(self.high_ppm) => write!(f, "{does}: {length}")?,
+            // The end of a part is not the end of the program.
+            _ if is_gain(self.high_ppm) && !(is_part && is_gain(self.work_high_ppm)) => {
+                write!(f, "{does}: {length}")?;
+            }
             _ if is_gain(self.work_high_ppm) => {
                 write!(f, "{does}: {}, {length}", change("time for the same acquisitions", work))?;
             }

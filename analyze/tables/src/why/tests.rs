@@ -1,8 +1,15 @@
 //! Each rule at its limit and a nanosecond below it, the sentences, and the sums of the parts on random histories.
 
 use proptest::{prelude::*, test_runner::Config};
+use trace_format::LockId;
 
-use super::{Prediction, Verdict, WhyOptions, facts::Facts, parts::SiteParts, verdicts::judge, why};
+use super::{
+    Prediction, Verdict, WhyOptions,
+    facts::{FactNames, Facts, NestedLock},
+    parts::SiteParts,
+    verdicts::judge,
+    why,
+};
 use crate::{
     blame,
     testing::trace_of,
@@ -17,7 +24,16 @@ use output::Format::{Csv, Json, Text};
 
 /// A lock that was waited for 1,000 ns by tasks that lived for 1,000 ns.
 fn facts() -> Facts {
-    Facts { is_covered: true, can_be_shared: true, lifetimes_ns: 1_000, span_ns: 1_000, ..Facts::default() }
+    let nested = NestedLock { id: LockId(9), name: "db_lock".to_owned(), word: "db_lock".to_owned() };
+    let names = FactNames { nested: Some(nested), ..FactNames::default() };
+    Facts {
+        is_covered: true,
+        can_be_shared: true,
+        lifetimes_ns: 1_000,
+        span_ns: 1_000,
+        names,
+        ..Facts::default()
+    }
 }
 
 /// Adds a site whose holders made others wait for so long in this state, after this many holds of this length.
@@ -57,6 +73,9 @@ fn a_share_at_the_limit_holds_and_a_nanosecond_less_does_not() {
         assert!(holds(&with_state(state, limit), verdict), "{verdict} at {limit}");
         assert!(!holds(&with_state(state, limit - 1), verdict), "{verdict} below {limit}");
     }
+    let mut for_itself = with_state(State::Lock, 900);
+    for_itself.names.nested = None;
+    assert!(!holds(&for_itself, Verdict::Nested), "its former owner waits for it again");
     let free = |ns: i64| with_state(State::Running, 1_000 - ns);
     assert!(holds(&free(500), Verdict::Handoff) && !holds(&free(499), Verdict::Handoff));
     let nobody = |ns: i64| Facts { nobody_ns: ns, ..with_state(State::Running, 1_000 - ns) };

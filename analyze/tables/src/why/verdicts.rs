@@ -289,8 +289,16 @@ impl<'a> Rules<'a> {
                 share(parts.handoff_ns),
                 mean(parts.handoff_ns, facts.contended)
             ),
-            advice: "fewer threads or larger pieces of work; let waiters spin before they sleep; no priority inheritance where it is not needed".into(),
-            change: Some((ChangeKind::Handoff, format!("{}=0", names.id), "with hand-offs that take no time")),
+            advice: if facts.is_busy {
+                "fewer threads or larger pieces of work: who wakes up waits for one of the processors, which are busy".into()
+            } else {
+                "fewer threads or larger pieces of work; let waiters spin before they sleep; no priority inheritance where it is not needed".into()
+            },
+            change: Some((
+                ChangeKind::Handoff,
+                format!("{}=0", names.id),
+                "with hand-offs that take no time",
+            )),
             ..part(parts.handoff_ns, 50 * PERCENT)
         };
         // Without holds, a lock is never known to be free.
@@ -318,15 +326,14 @@ impl<'a> Rules<'a> {
             }
             V::NotRecorded => self.not_recorded(),
             V::Nested => {
-                let (nested, trace) = (names.nested.as_ref(), &names.trace);
-                let most = nested.map_or("other locks", |lock| &lock.name);
-                let why = nested.map(|lock| format!(": `klock why{trace} --lock {}`", lock.word));
+                let (rule, trace) = (part(parts.nested_ns, 30 * PERCENT), &names.trace);
+                let Some(nested) = &names.nested else { return Rule { holds: false, ..rule } };
                 Rule {
                     heading: "its holders wait for another lock",
-                    evidence: format!("for {} of the waiting, its holder waited itself, most for {most}", share(parts.nested_ns)),
-                    advice: format!("begin with that lock{}", why.unwrap_or_default()),
-                    change: nested.map(|lock| (ChangeKind::Hold, format!("{}=0.5", lock.id), "half as long")),
-                    ..part(parts.nested_ns, 30 * PERCENT)
+                    evidence: format!("for {} of the waiting, its holder waited itself, most for {}", share(parts.nested_ns), nested.name),
+                    advice: format!("begin with that lock: `klock why{trace} --lock {}`", nested.word),
+                    change: Some((ChangeKind::Hold, format!("{}=0.5", nested.id), "half as long")),
+                    ..rule
                 }
             }
             V::Herd => {

@@ -137,7 +137,7 @@ static USER: LazyLock<Functions> = LazyLock::new(|| {
     Mutex::* Monitor::wait* Monitor::Monitor* os::PlatformMutex::* os::PlatformMonitor::*
     PosixSemaphore::*
     # CPython
-    PyThread_acquire_lock* PyThread_allocate_lock*
+    PyThread_acquire_lock* PyThread_allocate_lock* PyCOND_*
     # OpenSSL
     CRYPTO_THREAD_read_lock* CRYPTO_THREAD_write_lock* CRYPTO_THREAD_lock_new*
     # PostgreSQL
