@@ -279,7 +279,8 @@ impl Table for OffCpu {
         let head = format!(
             "{total} off the CPU; each block: who woke, its stack, --, the stack that slept, its times"
         );
-        writeln!(out, "{}\n", page.style.line(&head))?;
+        page.style.labelled("", &head, out)?;
+        writeln!(out)?;
         self.rows.iter().try_for_each(|row| write_block(row, self.total_ns, page.style, out))?;
         layout::more(self.hidden_rows(), "pair", "", page.style, out)
     }
@@ -294,11 +295,13 @@ fn write_block(row: &Row, total_ns: i64, style: TextStyle, out: &mut (dyn Write 
     if let Some(waker) = &row.key.waker {
         let name = if waker.name.is_empty() { NO_WAKER } else { &waker.name };
         frame(&format!("{:<16} {name}", "waker:"))?;
-        waker.stack.iter().rev().try_for_each(|function| frame(function))?;
+        let outermost_first: Vec<&str> = waker.stack.iter().rev().map(String::as_str).collect();
+        shortened(&outermost_first, style).iter().try_for_each(|function| frame(function))?;
     }
     frame(&format!("{:<16} --", "--"))?;
     if let Some(target) = &row.key.target {
-        target.stack.iter().try_for_each(|function| frame(function))?;
+        let innermost_first: Vec<&str> = target.stack.iter().map(String::as_str).collect();
+        shortened(&innermost_first, style).iter().try_for_each(|function| frame(function))?;
         frame(&format!("{:<16} {}", "target:", target.name))?;
     }
     let percent = row["off_cpu_ns"] as f64 * 100.0 / total_ns.max(1) as f64;
@@ -308,4 +311,18 @@ fn write_block(row: &Row, total_ns: i64, style: TextStyle, out: &mut (dyn Write 
     let sums = format!("{off} ({percent:.1} %), {times}, at most {max}; asleep {blocked}, run queue {runq}");
     style.labelled("        ", &sums, out)?;
     writeln!(out)
+}
+
+/// The frames at each end of a stack that a terminal shows.
+const FRAMES_AT_ENDS: usize = 4;
+
+/// Returns the lines of a stack. A terminal has the ends of a long one, unless everything is asked for.
+fn shortened(stack: &[&str], style: TextStyle) -> Vec<String> {
+    let whole = || stack.iter().map(|function| (*function).to_owned());
+    let left_out = stack.len().saturating_sub(2 * FRAMES_AT_ENDS);
+    if !style.is_terminal || style.full || left_out < 2 {
+        return whole().collect();
+    }
+    let more = std::iter::once(format!("... {left_out} more frames; --full shows them"));
+    whole().take(FRAMES_AT_ENDS).chain(more).chain(whole().skip(FRAMES_AT_ENDS + left_out)).collect()
 }

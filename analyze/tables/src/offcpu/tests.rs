@@ -46,6 +46,21 @@ fn each_key_adds_up_the_same_times() {
 }
 
 #[test]
+fn a_terminal_shows_the_ends_of_a_long_stack() {
+    let stack = (0..12).map(|at| format!("f{at}_")).collect::<Vec<_>>().join("<");
+    let table = of(&format!("1_000 A offcpu {stack} wait=400 state=idle\n"), &Options::default());
+    let written = |is_terminal, full| {
+        let style = TextStyle { is_terminal, full, ..TextStyle::default() };
+        text_of(|out| table.write(&Page { style, ..Page::default() }, out))
+    };
+    let short = written(true, false);
+    assert!(short.contains("    f3_\n    ... 4 more frames; --full shows them\n    f8_\n"), "{short}");
+    for whole in [written(true, true), written(false, false)] {
+        assert!((0..12).all(|at| whole.contains(&format!("    f{at}_\n"))), "{whole}");
+    }
+}
+
+#[test]
 fn text_has_a_block_per_pair_and_other_formats_have_a_row() {
     let table = of(THREE, &Options { limit: Some(1), ..Options::default() });
     let text = text_of(|out| table.write(&Page::default(), out));
