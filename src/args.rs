@@ -160,10 +160,13 @@ fn refuse(error: clap::Error, words: &[OsString]) -> anyhow::Error {
             _ => std::process::exit(error.exit_code()),
         }
     }
-    let command = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
     let known = Args::command();
     let all: Vec<String> = known.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    match hints::hint(&error, command.unwrap_or_default(), &all) {
+    let words: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let command = words.iter().position(|word| all.iter().any(|name| name == word));
+    let first = command.or(words.iter().position(|word| !word.starts_with('-')));
+    let before = &words[..command.unwrap_or(0)];
+    match hints::hint(&error, first.map_or("", |at| words[at]), before, &all) {
         Some(hint) => anyhow::anyhow!(hint),
         None => error.exit(),
     }

@@ -122,10 +122,14 @@ const FEWER_TRACES: &[(&str, &str)] = &[
 /// The error of the standard library for a word that should be a number, such as `x`.
 const NO_NUMBER: &str = "invalid digit found in string";
 
-/// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `names` those of all
-/// commands and tables.
-pub(super) fn hint(error: &clap::Error, command: &str, names: &[String]) -> Option<String> {
+/// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `before` are the words before
+/// it, and `names` those of all commands and tables.
+pub(super) fn hint(error: &clap::Error, command: &str, before: &[&str], names: &[String]) -> Option<String> {
     match error.kind() {
+        ErrorKind::UnknownArgument if !before.is_empty() => {
+            let option = text(error, ContextKind::InvalidArg).filter(|option| before.contains(option))?;
+            Some(format!("cannot use {option} before the command: klock {command} {option} ..."))
+        }
         ErrorKind::UnknownArgument => unknown_argument(error, command),
         ErrorKind::InvalidSubcommand => {
             let word = text(error, ContextKind::InvalidSubcommand)?;

@@ -260,6 +260,8 @@ fn a_value_that_an_option_does_not_have_is_answered_in_one_line_with_those_that_
 #[test]
 fn an_option_that_does_not_exist_or_lacks_its_value_is_answered_in_one_line() {
     refused(&["report", "--note"], &["cannot use --note with klock report", "did you mean --notes?"]);
+    refused(&["--lock", "hot", "report"], &["cannot use --lock before the command: klock report --lock ..."]);
+    refused(&["report", "--by", "lock", "--by", "task"], &["cannot use --by twice", "--by lock,task"]);
     refused(&["--elephant"], &["cannot use --elephant with klock: there is no such option; klock --help"]);
     refused(&["check", "now"], &["cannot use 'now' with klock check: klock check --help"]);
     refused(&["report", "--lock"], &["cannot use --lock without a value: give --lock <ADDR|#ID|NAME>"]);
