@@ -84,7 +84,7 @@ fn options_that_exclude_each_other_are_answered_with_one_line() {
     for (args, parts) in [
         (&["--blame", "--flame"][..], &["--blame", "--flame", "leave one of them out"][..]),
         (&["a.parquet", "b.parquet"], &["more than one trace", "klock diff", "klock html"]),
-        (&["--lock", "#0", "--lock", "#1"], &["--lock", "leave one of them out"]),
+        (&["--lock", "#0", "--lock", "#1"], &["cannot use --lock twice", "give it once"]),
         (&["--width", "100"], &["invalid --width '100'", "640 to 8192"]),
         (&["--flame=speed"], &["invalid weight 'speed'", "wait_caused"]),
         (&["--lock", "none"], &["none", "cache_lock"]),
