@@ -202,7 +202,7 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
         };
         let most = |name: &&String| values(name).0.max(values(name).1);
         let of_programs: f64 = names.iter().filter(|name| !is_kernel(name)).map(most).sum();
-        names.retain(|name| !is_kernel(&name) || most(&name) * NOISE as f64 >= of_programs);
+        names.retain(|name| !is_kernel(name) || most(name) * NOISE as f64 >= of_programs);
     }
     names.truncate(options.limit.unwrap_or(usize::MAX));
     let row = |name: &str, was: &Recordings, is: &Recordings, level: f64| {
