@@ -200,7 +200,10 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
         let is_kernel = |name: &&String| {
             [&before, &after].iter().any(|side| side.keys.get(*name).is_some_and(|key| key.is_kernel))
         };
-        let most = |name: &&String| values(name).0.max(values(name).1);
+        let most = |name: &&String| {
+            let (was, is) = values(name);
+            was.max(is)
+        };
         let of_programs: f64 = names.iter().filter(|name| !is_kernel(name)).map(most).sum();
         names.retain(|name| !is_kernel(name) || most(name) * NOISE as f64 >= of_programs);
     }

@@ -236,7 +236,7 @@ impl Found<'_> {
     }
 }
 
-/// What a deadlock adds to the time by which its rows are sorted.
+/// The time that rows of a deadlock have more than others in the order of rows.
 const IN_DEADLOCK: i64 = i64::MAX / 2;
 
 /// Returns the expression of what rows are sorted by without `-k`: the waits that ended with the lock; with those in vain, where these are longer;

@@ -262,15 +262,15 @@ fn unshown<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> (u
     if !page.hides_zeros || !page.style.is_terminal {
         return (0, String::new());
     }
-    let (hidden, noise) = (table.hidden_rows(), table.noise());
-    let rows = &rows[..rows.len() - noise.saturating_sub(hidden).min(rows.len())];
+    let noise = table.noise();
+    // The others are beyond the limit.
+    let unshown_noise = noise.saturating_sub(table.hidden_rows());
+    let rows = &rows[..rows.len() - unshown_noise];
     let of_kernel = format!("kernel locks with less than {} % of the waiting", 100.0 / NOISE as f64);
     match zeros(table, rows, page) {
-        Some((zeros, why)) if noise > 0 => {
-            (zeros + noise.saturating_sub(hidden), format!("{why}, or of {of_kernel}"))
-        }
+        Some((zeros, why)) if noise > 0 => (zeros + unshown_noise, format!("{why}, or of {of_kernel}")),
         Some(zeros) => zeros,
-        None if noise > hidden => (noise - hidden, format!(" of {of_kernel}")),
+        None if unshown_noise > 0 => (unshown_noise, format!(" of {of_kernel}")),
         None => (0, String::new()),
     }
 }

@@ -193,15 +193,8 @@ impl<'a> Gathered<'a> {
             let trace = (inputs.len() > 1).then(|| input.label.clone());
             let mut locks: Vec<(usize, JudgedLock)> = of_input()
                 .map(|(rank, used)| {
-                    (
-                        rank,
-                        used.judge(
-                            input,
-                            parts[at].of_lock(used.lock),
-                            (covers(used.lock), is_busy),
-                            trace.clone(),
-                        ),
-                    )
+                    let (parts, facts) = (parts[at].of_lock(used.lock), (covers(used.lock), is_busy));
+                    (rank, used.judge(input, parts, facts, trace.clone()))
                 })
                 .collect();
             if predicts {

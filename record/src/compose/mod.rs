@@ -207,7 +207,7 @@ impl Composer {
         for (kind, thread, mutex) in holds.chain(waits) {
             let lock = self.locks.id(space, mutex, LockKind::PthreadMutex, ts_ns);
             let task = self.tasks.thread(pid, thread.tid);
-            // How long the owners had waited is not known, and not part of the recording.
+            // The owners took their mutexes before the recording: no wait of theirs counts.
             let wait_ns = (kind == EventKind::Acquire).then_some(0);
             let event = Event { task, lock: Some(lock), wait_ns, cpu: None, ..Event::new(ts_ns, kind, 0) };
             out.push(Event { mode: Some(Mode::Exclusive), ..event });

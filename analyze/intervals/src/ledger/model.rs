@@ -61,7 +61,7 @@ impl<P: Fn(LockId, Option<StackId>) -> Purpose> Model<'_, P> {
                 _ => {}
             }
         }
-        // A wait of which only the end and the length are known.
+        // The trace has the end of this wait and its length, and no row of its begin.
         if let Some(row) = next
             && matches!(row.kind, EventKind::Acquire | EventKind::Abandon)
             && let Some(lock) = row.lock.filter(|lock| open.iter().all(|(other, _)| other != lock))
