@@ -38,6 +38,8 @@ struct TaskRole {
     has_waited: bool,
     /// Whether it woke a task since its last wait ended.
     has_woken: bool,
+    /// When it entered its last call that wakes others.
+    called_ns: Option<i64>,
     /// Waits with a known waker.
     waits: u64,
     /// Waits of others that it ended.
@@ -52,6 +54,8 @@ struct Ended {
     begin_ns: i64,
     end_ns: i64,
     waker: Option<TaskId>,
+    /// When the waker entered its last call that had returned by the end.
+    called_ns: Option<i64>,
 }
 
 /// Waits that one task ended together.
@@ -86,6 +90,7 @@ impl Group {
     /// A task enters a call that wakes others, or finds nobody.
     pub(crate) fn call(&mut self, task: TaskId, ts_ns: i64) {
         self.wake(task);
+        self.tasks.entry(task).or_default().called_ns = Some(ts_ns);
         let first_ns = self.open.first().map(|(begin_ns, _)| *begin_ns);
         while let Some((end_ns, entered)) = self.entered.first().copied()
             && end_ns <= ts_ns
@@ -111,12 +116,13 @@ impl Group {
         of_task.has_woken = false;
         self.open.remove(&(begin_ns, task));
         let waker = waker.filter(|waker| *waker != task);
-        self.ended.push_back(Ended { task, begin_ns, end_ns: ts_ns, waker });
+        if waker.is_some() && !self.open.is_empty() {
+            of_task.entered_ns = Some(ts_ns);
+            self.entered.insert((ts_ns, task));
+        }
+        let called_ns = waker.and_then(|waker| self.tasks.get(&waker)?.called_ns);
+        self.ended.push_back(Ended { task, begin_ns, end_ns: ts_ns, waker, called_ns });
         if let Some(waker) = waker {
-            if !self.open.is_empty() {
-                of_task.entered_ns = Some(ts_ns);
-                self.entered.insert((ts_ns, task));
-            }
             self.wake(waker);
             self.tasks.entry(waker).or_default().passes_on = true;
         }
@@ -153,7 +159,6 @@ impl Group {
             all_ns: self.open_ns.get(waited).copied().filter(|_| waited > 0).unwrap_or(0),
             batched: sum(2).map(|(size, batches)| *size as u64 * batches).sum(),
             batches: sum(1).map(|(_, batches)| batches).sum(),
-            full: self.batches.get(&waited.saturating_sub(1)).copied().unwrap_or(0),
             ..self.counts
         }
     }
@@ -175,7 +180,7 @@ impl Group {
 
     /// Counts a wait whose end was not vain.
     fn count(&mut self, ended: Ended) {
-        let Ended { task, begin_ns, end_ns, waker } = ended;
+        let Ended { task, begin_ns, end_ns, waker, called_ns } = ended;
         let Some(waker) = waker else {
             self.close_batch();
             self.before = None;
@@ -184,7 +189,11 @@ impl Group {
         self.counts.waits += 1;
         self.tasks.entry(task).or_default().waits += 1;
         self.tasks.entry(waker).or_default().wakes += 1;
-        let joins = |batch: &Batch| batch.waker == waker && end_ns.saturating_sub(batch.last_ns) <= BATCH_NS;
+        let joins = |batch: &Batch| {
+            let is_one_call = called_ns.is_some_and(|called_ns| called_ns <= batch.first_ns);
+            let is_soon = end_ns.saturating_sub(batch.last_ns) <= BATCH_NS;
+            batch.waker == waker && !batch.tasks.contains(&task) && (is_one_call || is_soon)
+        };
         match self.batch.as_mut().filter(|batch| joins(batch)) {
             Some(batch) => {
                 batch.tasks.push(task);

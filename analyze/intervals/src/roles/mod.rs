@@ -13,9 +13,9 @@
 //! * Only waits with a known waker, which is another task, count.
 //! * `overlap` is the sum over tasks of the smaller of two shares: the share of the waits that the task waited, and the share that it ended.
 //! * `all_wait` is the time in which all tasks of the group wait, as a share of the time in which at least one waits.
-//! * A *batch* is a run of waits that the same task ended, each within [`BATCH_NS`] of the one before.
-//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task of that batch ended it. Where tasks exclude each other, who was woken is inside, and
-//!   wakes the next: nearly all are relayed. In a pool, several tasks are inside.
+//! * A *batch* is a run of waits of different tasks that the same task ended, with one call or each within [`BATCH_NS`] of the one before.
+//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task of that batch ended it. Where
+//!   tasks exclude each other, who was woken is inside, and wakes the next: nearly all are relayed. In a pool, several tasks are inside.
 //! * A wait *entered* if another one that was open at its end is still open when somebody next calls a wake. It *left* if the same task
 //!   calls it. Who is inside a lock calls it, also where tasks that never wait take the lock between.
 
@@ -78,8 +78,6 @@ pub(crate) struct Evidence {
     pub(crate) batched: u64,
     /// Batches.
     pub(crate) batches: u64,
-    /// Batches of all tasks but one.
-    pub(crate) full: u64,
 }
 
 /// Facts about a group beside its waits.
@@ -134,7 +132,10 @@ impl Evidence {
             };
         }
         match () {
-            () if at_least(self.batched, 50, self.waits) && at_least(self.full, 80, self.batches) => {
+            // Most batches are of all tasks but one.
+            () if at_least(self.batched, 50, self.waits)
+                && at_least(self.waits, 80, self.batches * (self.tasks - 1)) =>
+            {
                 Role::Barrier
             }
             () if at_least(self.batched, 50, self.waits) || !is_mutual || all_wait(5) => Role::Undecided,

@@ -65,7 +65,6 @@ pub(super) fn evidence(rows: &[(i64, Row)]) -> Evidence {
         for (at, batch) in run.iter().enumerate() {
             found.batches += 1;
             found.batched += if batch.len() > 1 { batch.len() as u64 } else { 0 };
-            found.full += u64::from(batch.len() + 1 == tasks.len());
             let Some(before) = at.checked_sub(1).map(|at| &run[at]) else { continue };
             let was_woken = |task: Option<TaskId>| before.iter().any(|wait| Some(wait.task) == task);
             for wait in batch.iter().filter(|wait| rows[wait.from].0 < rows[before[0].to].0) {
@@ -173,10 +172,18 @@ fn runs(rows: &[(i64, Row)], waits: &[ModelWait]) -> (Vec<Vec<Vec<ModelWait>>>, 
             continue;
         }
         let Some(run) = runs.last_mut() else { continue };
+        // When the waker entered its last call that returned before the end of the wait.
+        let called_ns = rows[..wait.to].iter().rev().find_map(|(ts_ns, row)| match row {
+            Row::Wake(task, length_ns) if Some(*task) == wait.waker => Some(ts_ns - length_ns),
+            _ => None,
+        });
         let joins = |batch: &&mut Vec<ModelWait>| {
-            batch.last().is_some_and(|before| {
-                before.waker == wait.waker && rows[wait.to].0 - rows[before.to].0 <= BATCH_NS
-            })
+            let (first, last) = (batch[0], batch[batch.len() - 1]);
+            let is_one_call = called_ns.is_some_and(|called_ns| called_ns <= rows[first.to].0);
+            let is_soon = rows[wait.to].0 - rows[last.to].0 <= BATCH_NS;
+            last.waker == wait.waker
+                && batch.iter().all(|other| other.task != wait.task)
+                && (is_one_call || is_soon)
         };
         match run.last_mut().filter(joins) {
             Some(batch) => batch.push(*wait),

@@ -91,6 +91,23 @@ fn tasks_that_all_wait_for_the_last_one_are_at_a_barrier() {
     assert_eq!(script.role(Context::default()), Role::Barrier);
 }
 
+/// The tasks get a CPU one after another. In every fifth round one of them does not sleep.
+#[test]
+fn tasks_that_one_call_ends_the_waits_of_are_a_batch_however_late_they_run() {
+    let mut script = Script::new();
+    for round in 0..20 {
+        let last = round % 4;
+        let mut others: Vec<i32> = (0..4).filter(|task| *task != last).collect();
+        others.truncate(if round % 5 == 0 { 2 } else { 3 });
+        script.all_wait(&others).wakes(last, &others[..1]);
+        for task in &others[1..] {
+            script.at(200_000, Row::End(TaskId(*task), Some(TaskId(last))));
+        }
+        script.now_ns += 400_000;
+    }
+    assert_eq!(script.role(WORD), Role::Barrier);
+}
+
 /// The one inside wakes all; one gets in, and the others find the lock taken.
 #[test]
 fn a_wake_up_that_finds_the_lock_taken_is_no_wake_up() {
