@@ -79,7 +79,7 @@ fn tid(text: &str) -> Result<u32, String> {
 #[derive(Debug, ClapArgs)]
 #[command(override_usage = "\
 klock record [OPTIONS] COMMAND [ARG]...
-       klock record [OPTIONS] [-p PID|-t TID|-a|--cgroup PATH]")]
+       klock record [OPTIONS] [-p PID|-t TID|--cgroup PATH]")]
 #[command(after_help = "\
 Examples:
   klock record ./prog --its --own --options

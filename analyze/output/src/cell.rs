@@ -133,8 +133,9 @@ impl<T: Into<Self>> From<Option<T>> for Cell<'_> {
 /// Returns `/home/me/app/src/main.rs:7 (run)` from `main.rs` on.
 pub fn without_directories(site: &str) -> &str {
     let file = site.split(' ').next().unwrap_or(site);
-    // Only a file with a line has directories: a function's name may hold any sign.
-    let has_line = file.rsplit_once(':').is_some_and(|(_, line)| line.parse::<u32>().is_ok());
+    // Only a file with a line, `7` or the near line `7?`, has directories: a function's name may hold any sign.
+    let is_line = |line: &str| line.strip_suffix('?').unwrap_or(line).parse::<u32>().is_ok();
+    let has_line = file.rsplit_once(':').is_some_and(|(_, line)| is_line(line));
     match file.rfind('/').filter(|_| has_line) {
         Some(at) => &site[at + 1..],
         None => site,

@@ -66,6 +66,7 @@ fn text_has_columns_of_one_width_and_cuts_at_the_terminals() {
 fn a_place_is_shown_without_its_directories() {
     let short = super::cell::without_directories;
     assert_eq!(short("/home/me/app/src/main.rs:7 (run)"), "main.rs:7 (run)");
+    assert_eq!(short("/home/me/main.rs:7? (run)"), "main.rs:7? (run)");
     assert_eq!(short("operator/(int)+0x1f"), "operator/(int)+0x1f");
     assert_eq!(short("<a/b as C>::d:9x"), "<a/b as C>::d:9x");
 }

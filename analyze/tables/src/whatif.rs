@@ -176,8 +176,9 @@ impl Table for WhatIf {
         let reason = row.reason.iter().map(|reason| format!("  {what}: {reason}{advice}"));
         let is_open = row.low_ppm <= Some(0) && row.high_ppm >= Some(0) && row.change_ppm != Some(0);
         let open = is_open.then(|| "  no certain gain: the interval from low to high has 0".to_owned());
-        let [_, low, high] = row.work_ppm.unwrap_or_default();
-        let work = (is_open && high < 0).then(|| {
+        let [change, low, high] = row.work_ppm.unwrap_or_default();
+        let is_more = is_open || row.change_ppm > Some(change / 2);
+        let work = (is_more && high < 0).then(|| {
             let [low, high] = [low, high].map(|ppm| -ppm as f64 / 1e4);
             format!("  the same acquisitions take {high:.0} to {low:.0} % less time: a program that runs for a fixed time does more")
         });

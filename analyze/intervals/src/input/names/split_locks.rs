@@ -294,14 +294,18 @@ mod tests {
     }
 
     #[test]
-    fn a_split_lock_is_found_by_its_name() {
-        let test =
-            trace(&relay("futex", "syscall<parking_lot::raw_mutex::RawMutex::lock_slow", |_, task| task));
-        let lock = Some("lock at put".parse().unwrap());
-        let input = Input::open(&test.trace, 0, &Filter { lock, ..Filter::default() }).unwrap();
-        let selects: Vec<bool> = (0..9).map(|lock| input.selection.selects_lock(lock)).collect();
-        assert_eq!(selects, [false, false, false, false, false, false, false, false, true]);
-        let split = input.names.lock(LockId(8)).unwrap();
-        assert_eq!((split.kind, split.address), (LockKind::Futex, None));
+    fn a_split_lock_is_found_by_its_name_also_as_tables_shorten_it() {
+        let text = relay("futex", "syscall<parking_lot::raw_mutex::RawMutex::lock_slow", |_, task| task);
+        for (caller, lock) in
+            [("put", "lock at put"), ("app::put", "lock at app::put"), ("app::put", "lock at put")]
+        {
+            let test = trace(&text.replace("<put", &format!("<{caller}")));
+            let lock = Some(lock.parse().unwrap());
+            let input = Input::open(&test.trace, 0, &Filter { lock, ..Filter::default() }).unwrap();
+            let selects: Vec<bool> = (0..9).map(|lock| input.selection.selects_lock(lock)).collect();
+            assert_eq!(selects, [false, false, false, false, false, false, false, false, true]);
+            let split = input.names.lock(LockId(8)).unwrap();
+            assert_eq!((split.kind, split.address), (LockKind::Futex, None));
+        }
     }
 }
