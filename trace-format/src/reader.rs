@@ -51,8 +51,8 @@ use shared::SharedLocks;
 const BATCH_ROWS: usize = 64 * 1024;
 /// Rows per batch of a side table, whose rows are larger.
 const SIDE_ROWS: usize = 8 * 1024;
-/// Events that a byte of the file may have. A recording has about one.
-const EVENTS_PER_BYTE: u64 = 16;
+/// Events that a byte of the file may have. A recording has about one; if it has more, the writer fills up the file.
+pub(crate) const EVENTS_PER_BYTE: u64 = 16;
 /// Frames that a byte of the stacks table may have. Two stacks differ in one frame at least, and a stack of 127 frames takes some bytes.
 const FRAMES_PER_BYTE: u64 = 32;
 /// Bytes of text in memory that a byte of a side table may have, and that a table of any size may have: each row has texts of its own.

@@ -79,6 +79,27 @@ fn times(trace: &Trace) -> Vec<i64> {
 }
 
 #[test]
+fn millions_of_events_that_are_alike_are_read_again_whether_or_not_the_recorder_was_killed() {
+    let page: EventColumns = (0..65_536).map(|at| Event::new(at, EventKind::Wake, 1)).collect();
+    for is_killed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let mut writer = TraceWriter::create(&path, false).unwrap();
+        (0..40).for_each(|_| writer.push_columns(&page).unwrap());
+        if is_killed {
+            writer.checkpoint(&RunInfo::default(), &SideRows::default()).unwrap();
+            drop(writer);
+            recover(&path, &OutputOptions::default(), &mut without_backlog).unwrap();
+        } else {
+            writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
+        }
+        let trace = Trace::open(&path).unwrap();
+        assert_eq!(trace.events().unwrap().map(|batch| batch.unwrap().len()).sum::<usize>(), 40 * page.len());
+        assert!(trace.verify().is_ok());
+    }
+}
+
+#[test]
 fn recovery_restores_everything_up_to_the_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");

@@ -23,6 +23,7 @@ use self::chunk::{ChunkWriter, Layout, Workspace};
 use super::file::CountingFile;
 use crate::{
     columns::EventColumns,
+    reader::EVENTS_PER_BYTE,
     schema::{self, ColumnType},
 };
 
@@ -100,9 +101,15 @@ impl EventsFile {
         if self.rows == 0 {
             return Ok(());
         }
+        let (compression, workspace) = (self.compression, &mut self.workspace);
+        let chunks = self.columns.iter_mut().map(|column| column.finish(compression, workspace));
+        let chunks: Vec<_> = chunks.collect::<Result<_, _>>()?;
+        // A program that writes records into its region can write a million that are alike. The reader refuses so many in so few bytes.
+        let bytes: usize = chunks.iter().map(|(bytes, _)| bytes.len()).sum();
+        let least = self.rows.div_ceil(EVENTS_PER_BYTE as usize);
+        self.file.write_all(&vec![0; least.saturating_sub(bytes)])?;
         let mut group = self.file.next_row_group()?;
-        for column in &mut self.columns {
-            let (bytes, result) = column.finish(self.compression, &mut self.workspace)?;
+        for (bytes, result) in chunks {
             self.checksums.push(crc32fast::hash(&bytes));
             group.append_column(&bytes::Bytes::from(bytes), result)?;
         }
