@@ -203,9 +203,13 @@ fn settle(steps: &mut Vec<Step>, parts: &[StatePart; 3], mut send: impl FnMut(&C
                 }
             }
             if ns > 0 {
-                let is_known = is_covered || part.state != State::Running;
-                let (state, detail) = (Some(if is_known { part.state } else { State::Unknown }), part.detail);
-                send(&Caused { lock, payer, depth, is_received, waiters, state, detail, ns });
+                // An owner by the lock word that waits for the lock itself has released it, unseen.
+                let (state, detail) = match (payer, part.detail) {
+                    (Payer::Owner(_), Detail::Lock(of, _)) if of == lock => (State::Unknown, Detail::None),
+                    _ if part.state == State::Running && !is_covered => (State::Unknown, part.detail),
+                    (_, detail) => (part.state, detail),
+                };
+                send(&Caused { lock, payer, depth, is_received, waiters, state: Some(state), detail, ns });
             }
             from_ns = from_ns.max(part.until_ns);
         }

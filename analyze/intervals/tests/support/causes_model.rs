@@ -67,7 +67,10 @@ pub fn payments(events: &[Event], end_ns: i64, is_covered: bool) -> Vec<(Wait, V
     let paid = |(wait, seen): (&Wait, &Option<ChainWait>)| {
         let of = |ns: i64| match seen.as_ref().map(|seen| seen.payer(ns)) {
             Some(Payer::Hold(hold)) => Paid::Hold(hold, timeline.state(hold.task, ns)),
-            Some(Payer::Owner(task)) => Paid::Owner(timeline.state(task, ns)),
+            Some(Payer::Owner(task)) => {
+                let own = wait_of(waits.iter().flatten(), task, ns);
+                Paid::Owner(timeline.owner_state(task, ns, wait.lock, own))
+            }
             Some(Payer::Nobody(Root::Unknown(_))) | None => Paid::Unknown,
             Some(Payer::Nobody(_)) => Paid::Nobody,
         };
@@ -197,10 +200,14 @@ impl ChainWait {
 }
 
 /// Returns the wait of a task: the first for a lock, else the first for an idle one.
-fn wait_of(waits: &[ChainWait], task: TaskId, ns: i64) -> Option<&ChainWait> {
+fn wait_of<'a>(
+    waits: impl IntoIterator<Item = &'a ChainWait>,
+    task: TaskId,
+    ns: i64,
+) -> Option<&'a ChainWait> {
     let is_open =
         |ChainWait { wait, .. }: &&ChainWait| wait.task == task && wait.start_ns <= ns && ns < wait.end_ns;
-    let open = waits.iter().filter(is_open);
+    let open = waits.into_iter().filter(is_open);
     open.min_by_key(|ChainWait { wait, .. }| (histories::kind(wait.lock).is_idle(), wait.start_ns, wait.lock))
 }
 
@@ -246,10 +253,10 @@ fn chain_end(waits: &[ChainWait], first: &ChainWait, ns: i64, timeline: &Timelin
         match (next(waits, wait, ns), hold_ns) {
             (Some(next), _) => wait = next,
             (None, hold_ns) => {
-                let state = timeline.state(task, ns);
+                let own = wait_of(waits, task, ns);
                 let root = match hold_ns {
-                    Some(start_ns) => Root::Hold(lock, task, start_ns, state),
-                    None => Root::Owner(lock, task, state),
+                    Some(start_ns) => Root::Hold(lock, task, start_ns, timeline.state(task, ns)),
+                    None => Root::Owner(lock, task, timeline.owner_state(task, ns, lock, own)),
                 };
                 return ChainEnd { root, cycle: None, depth: 1 + changes(&locks(&links, lock)) };
             }
@@ -266,6 +273,11 @@ struct Timeline<'a> {
 }
 
 impl Timeline<'_> {
+    /// Returns the state of a task that only the word of `lock` named as its owner. If it waits for the lock itself, it has released it, unseen.
+    fn owner_state(&self, task: TaskId, ns: i64, lock: LockId, own: Option<&ChainWait>) -> State {
+        if own.is_some_and(|own| own.wait.lock == lock) { State::Unknown } else { self.state(task, ns) }
+    }
+
     fn state(&self, task: TaskId, ns: i64) -> State {
         let is_open = |wait: &&Wait| wait.task == task && wait.start_ns <= ns && ns < wait.end_ns;
         let waits = self.waits.iter().filter(is_open);

@@ -438,8 +438,7 @@ impl FactNames {
             preempted_by: preempted_by(parts, names),
             klock_ns: klock_ns(parts, names),
             throttled: throttled(parts, names),
-            // An owner that waits for the lock itself has released it, unseen.
-            nested: most(&parts.nested_in).filter(|(lock, _)| *lock != id).map(|(lock, number)| {
+            nested: most(&parts.nested_in).map(|(lock, number)| {
                 let name = format!("{} at {}", names.lock_label(lock), site(number));
                 NestedLock { id: lock, name, word: lock_word(names, lock) }
             }),

@@ -73,9 +73,6 @@ fn a_share_at_the_limit_holds_and_a_nanosecond_less_does_not() {
         assert!(holds(&with_state(state, limit), verdict), "{verdict} at {limit}");
         assert!(!holds(&with_state(state, limit - 1), verdict), "{verdict} below {limit}");
     }
-    let mut for_itself = with_state(State::Lock, 900);
-    for_itself.names.nested = None;
-    assert!(!holds(&for_itself, Verdict::Nested), "its former owner waits for it again");
     let free = |ns: i64| with_state(State::Running, 1_000 - ns);
     assert!(holds(&free(500), Verdict::Handoff) && !holds(&free(499), Verdict::Handoff));
     let nobody = |ns: i64| Facts { nobody_ns: ns, ..with_state(State::Running, 1_000 - ns) };
