@@ -1,4 +1,4 @@
-//! Pages of small traces: events as text enter, the text and the data of the page leave.
+//! Pages of small traces: what the text and the data of the page are for events that are written as text.
 
 use super::Options;
 use crate::{

@@ -1,4 +1,4 @@
-//! Readings that make tables and follow causes: all rows of a trace enter once, the sums of tables and what a sink made of the causes leave.
+//! Readings that make tables and follow causes: one reading of all rows of a trace gives the sums of tables and what a sink makes of the causes.
 
 use super::gather::{self, Gather};
 use intervals::{

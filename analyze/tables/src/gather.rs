@@ -1,6 +1,6 @@
 //! Readings that several tables share: each table gathers what it needs from the same intervals.
 //!
-//! A table enters as a [`Gather`], which makes a sink for each reader of each trace and adds up what the sinks found. A pair of tables
+//! Each table has a [`Gather`], which makes a sink for each reader of each trace and adds up what the sinks found. A pair of tables
 //! gathers for both, so a page or a picture reads each trace once, however many tables it is made of.
 
 use intervals::{

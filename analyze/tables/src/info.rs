@@ -1,6 +1,6 @@
 //! The contents of a trace and the circumstances of its recording.
 //!
-//! A trace enters, [`Info`] leaves: data from the footers, the side tables and one column of the events. It is written as text or JSON.
+//! An [`Info`] has data from the footers, the side tables and one column of the events of a trace. It is written as text or JSON.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
 //! A slow and obviously correct model of every table, for tests.
 //!
-//! Events and a filter enter, the expected contents of each table leave. Intervals come from the slow model of the engine. For every row
+//! The model says what each table contains for some events and a filter. Intervals come from the slow model of the engine. For every row
 //! the model visits all intervals, counts nanoseconds one by one, and sorts all times for a percentile. It shares only the definitions
 //! in docs/internals/definitions.md with the tables.
 

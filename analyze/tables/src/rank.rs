@@ -1,4 +1,4 @@
-//! The rows of a table: a frame of sums by key enters; the rows that are shown leave, named and in order.
+//! The rows of a table: takes from the sums by key the rows that are shown, names them and sorts them.
 //!
 //! A [`Row`] has the numbers of its frame under the names of their columns, so a table declares each of its numbers once, as a
 //! [`measure`].

@@ -1,4 +1,4 @@
-//! Periods that an interval spans: an interval and the periods enter, the part of the interval in each period leaves.
+//! Divides an interval over the periods that it spans: a hold from 80 to 230 ns has 20, 100 and 30 ns in three periods of 100 ns.
 
 use std::iter;
 

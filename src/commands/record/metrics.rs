@@ -1,4 +1,4 @@
-//! `klock record --metrics`: what is written to the trace enters on the writer's thread; a thread of low priority adds it up and replaces
+//! `klock record --metrics`: the writer's thread passes on what it writes to the trace; a thread of low priority adds it up and replaces
 //! the file of metrics.
 //!
 //! The writer is never delayed: if the sums fall behind, events are skipped, counted as such in the file, and nothing is paired across

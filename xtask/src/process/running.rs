@@ -1,4 +1,4 @@
-//! Programs in the background: a command enters, its output and its end leave. A test can wait until it prints a line or records.
+//! Programs in the background: a test can wait until a program prints a line, records, or ends, and reads its output.
 
 use std::{
     ffi::OsStr,

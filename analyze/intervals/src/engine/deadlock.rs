@@ -1,6 +1,6 @@
 //! Deadlocks: cycles and dead ends of the graph of who waits for whom, at one instant.
 //!
-//! The open holds and waits of all locks enter. A waiter needs
+//! The graph is made of the open holds and waits of all locks. A waiter needs
 //!
 //! * every other task whose open hold excludes it, or itself, if it came for a lock that it holds;
 //! * as a reader that waits while only readers hold the lock: the writers that came before it;
@@ -8,7 +8,7 @@
 //! * of a condition variable: the tasks that signalled it before or, if there are none, those that wait for a lock of the waiter. Any of them
 //!   could signal, so these are needs only if all of them wait for the waiter, directly or not.
 //!
-//! So each cycle is a deadlock: one leaves for each group of tasks that wait for each other. A task that waits for a lock of a task that
+//! So each cycle is a deadlock. One is reported for each group of tasks that wait for each other. A task that waits for a lock of a task that
 //! has ended is at a dead end.
 
 use std::{

@@ -10,7 +10,7 @@
 //! 240 C acquire m       wait of C: 90 ns, 50 charged to A, 5 to the gap, 35 to B
 //! ```
 //!
-//! Events enter in the order of the trace, in one pass; items leave into a [`Sink`] as intervals begin and end.
+//! The engine reads events in the order of the trace, in one pass, and sends items to a [`Sink`] as intervals begin and end.
 //! State is kept for open holds and open waits only. The engine reads no file, sums nothing up and names nothing: tables, pictures
 //! and exports do that.
 //!

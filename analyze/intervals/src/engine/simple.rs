@@ -1,8 +1,8 @@
 //! Simple holds: the owner did not wait, released the lock itself, and nothing else happened on the lock in between. Nearly all holds are
 //! simple.
 //!
-//! An acquisition enters as a [`SimpleStart`], which takes a few words instead of an [`OpenHold`]. If the next event of the lock is its
-//! release, the hold leaves. Any other event makes it an ordinary open hold first, so that all other rules know nothing of it.
+//! An acquisition begins as a [`SimpleStart`], which takes a few words instead of an [`OpenHold`]. If the next event of the lock is its
+//! release, the hold is done. Any other event makes it an ordinary open hold first, so that all other rules know nothing of it.
 
 use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 

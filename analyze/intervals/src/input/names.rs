@@ -1,6 +1,6 @@
 //! Names of locks, tasks and acquisition sites.
 //!
-//! The side tables enter, labels leave. Names come from the recorded programs and may contain any character, so every label goes
+//! Labels are made from the side tables. Names come from the recorded programs and may contain any character, so every label goes
 //! through [`printable`] before it reaches a terminal.
 
 use std::{borrow::Cow, sync::Arc};

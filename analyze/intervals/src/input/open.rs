@@ -1,5 +1,5 @@
-//! Opens traces: traces and a filter enter, and an [`Input`] leaves for each trace in which the filter finds something. The trust block of
-//! what was read of it, and errors with the busiest locks as suggestions.
+//! Opens traces: makes an [`Input`] of each trace in which a filter finds something. Also the trust block of what was read of it, and errors
+//! with the busiest locks as suggestions.
 
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, LockId, TaskId, Trace, run_info::Covers};

@@ -5,7 +5,7 @@
 //! A wakes B, A wakes C, A wakes B      one task wakes, and others wait for its work: a queue
 //! ```
 //!
-//! The rows of the waits at one object, or at one site if each object has one waiter, enter a [`Group`]. An [`Evidence`] leaves, and
+//! A [`Group`] reads the rows of the waits at one object, or at one site if each object has one waiter, and counts the [`Evidence`].
 //! [`Evidence::role`] decides. The thresholds were set on programs with a known truth (docs/internals/causes.md).
 //!
 //! * A *vain* wake-up is followed within [`VAIN_NS`] by the next wait of the same task, which woke no task in between: the task found the

@@ -1,6 +1,6 @@
 //! Goldens: every kind of picture of every kind of trace, in two widths, light and dark.
 //!
-//! Committed traces and traces made here enter. Their pictures are compared with those in `analyze/tests/pictures`: at 800 pixels on
+//! Pictures of committed traces and of traces made here are compared with those in `analyze/tests/pictures`: at 800 pixels on
 //! white as a whole, in the other looks by length and checksum, which `digests.txt` lists. Fonts are left out; `worked_example.svg`
 //! has them. `KLOCK_BLESS=1 cargo test -p analyze` rewrites all of them.
 

@@ -1,4 +1,4 @@
-//! Histories of a lock for tests: holds and waits are made by hand, and a chart of them leaves.
+//! Charts of a lock for tests, of holds and waits that are made by hand.
 
 use trace_format::{LockId, LockKind, LockRow, Mode, TaskId, TaskRow};
 

@@ -1,4 +1,4 @@
-//! The names of the rows: ids of holders, waiters and circumstances enter, names and stacks leave.
+//! The names of the rows: the names and stacks of holders, waiters and circumstances, by their ids.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, Stack};

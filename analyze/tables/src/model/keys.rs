@@ -1,4 +1,4 @@
-//! The keys of rows in the model: a lock, a task and a stack of the random histories enter, the key columns of their row leave.
+//! The keys of rows in the model: the key columns that belong to a lock, a task and a stack of the random histories.
 
 use trace_format::{LockId, LockKind, StackId, TaskId};
 

@@ -1,4 +1,4 @@
-//! The rows of the report, and the sums of a row: holds enter one by one.
+//! The rows of the report, and the sums of a row, to which holds are added one by one.
 
 use polars::prelude::{DataType, Expr, col, lit};
 

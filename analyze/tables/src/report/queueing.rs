@@ -1,6 +1,6 @@
 //! Queues of waiting tasks and their fairness, per lock: episodes and overtaking.
 //!
-//! The holds and waits of one lock enter in the order of the trace. Time passes between two of them, and the events of one nanosecond
+//! The holds and waits of one lock are added in the order of the trace. Time passes between two of them, and the events of one nanosecond
 //! are settled when the next one begins, so their order does not matter.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Adds up the intervals of a trace while it is read: one reader's intervals enter, sums by period and key leave.
+//! Adds up the intervals of one reader by period and key, while the trace is read.
 //!
 //! A hold counts in the period in which it ends. Its time is split over the periods that it spans: with periods of 100 ns, a hold from 80 to 230
 //! has its 150 ns in `total` of the period of 200, and 20, 100 and 30 ns in `holding` of three periods.

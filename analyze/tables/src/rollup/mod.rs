@@ -1,6 +1,6 @@
 //! `klock rollup`: a trace as sums that any engine can add up over machines and days.
 //!
-//! One [`Trace`] and [`Options`] enter; a [`Rollup`] leaves: five tables, as Parquet files by day. A row has sums, maxima or counts of
+//! A [`Rollup`] of a [`Trace`] has five tables, which are written as Parquet files by day. A row has sums, maxima or counts of
 //! one key in one period of the wall clock, so that rows of many traces are merged by `GROUP BY`. A lock belongs to one machine,
 //! so pairing and blame are done here; no engine has to know events.
 //!

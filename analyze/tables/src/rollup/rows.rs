@@ -1,4 +1,4 @@
-//! The tables `facts`, `buckets` and `blame`: sums by key enter, rows with names leave, and their columns.
+//! The tables `facts`, `buckets` and `blame`: their columns, and their rows, which are sums by key with the names of the keys.
 //!
 //! Values that were not measured are null, so every average has a denominator of its own. Buckets are the buckets of `hist --buckets hdr`, so
 //! percentiles over a fleet are found by adding up counts.

@@ -1,5 +1,5 @@
-//! Random histories, divided between two machines or two spans of time, enter: the rows of both rollups, added up as `GROUP BY` adds
-//! them up, are the rows of the rollup of all.
+//! Random histories are divided between two machines or two spans of time. The rows of both rollups, added up as `GROUP BY` adds them
+//! up, are the rows of the rollup of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The cells of one reader: intervals enter, each adds its parts to the periods of its key; the sums of each key leave.
+//! The cells of one reader: each interval adds its parts to the periods of its key.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The frames of a stack that count: those from the acquisition site outwards.
 //!
-//! All frames of a stack enter, innermost first. The frame of the acquisition site leaves, which lies outside of lock functions and of the
-//! recorder, or the frames that outputs show.
+//! The acquisition site is the innermost frame of a stack outside of lock functions and of the recorder. Outputs show it and the frames
+//! further out.
 
 use std::borrow::Borrow;
 

@@ -1,6 +1,4 @@
 //! The functions that are not acquisition sites: lock functions of the kernel and of programs, and the recorder.
-//!
-//! A frame enters, whether it belongs to one of the lists leaves.
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,6 @@
 //! The acquisition site of a stack: the innermost frame outside of lock functions.
 //!
-//! Stacks enter, one [`Point`] per distinct site leaves. A stack has a site for kernel locks and one for user locks, because a thread
+//! Each distinct site of the stacks is one [`Point`]. A stack has a site for kernel locks and one for user locks, because a thread
 //! in a futex call can meet a kernel lock.
 
 use rustc_hash::FxHashMap;

@@ -1,6 +1,6 @@
 //! The purposes of waits: whether a task waited for a lock, or idly for something else to happen.
 //!
-//! Stacks, locks and rows of waits enter, a [`Purpose`] per wait leaves. A futex does not record its use, and a condition variable or a
+//! Each wait has a [`Purpose`], by its stack, its lock and the rows of other waits. A futex does not record its use, and a condition variable or a
 //! semaphore may be a lock. In this order decide:
 //!
 //! 1. a function of the stack that has one purpose, by the table in `rules`;

@@ -6,7 +6,7 @@
 //! 160 process 2 waits for log_lock  for ever
 //! ```
 //!
-//! The open waits for locks that no task of their process took enter, a dead end for each lock leaves. Rows are read again only if the parent
+//! A dead end is found for each lock that a task waits for and no task of its process took. Rows are read again only if the parent
 //! used a lock at the same address.
 
 use std::{collections::BTreeMap, ops::ControlFlow};

@@ -7,7 +7,7 @@
 //! 110 main waits for reader          for ever
 //! ```
 //!
-//! The open waits enter; a dead end leaves for each process that is stuck: its first wait for a condition variable, a semaphore or a
+//! A dead end is found in the open waits for each process that is stuck: its first wait for a condition variable, a semaphore or a
 //! barrier. A thread that never used a lock has no row and could do anything, so a process counts only if it was recorded from its start, and
 //! all threads that it created have rows.
 

@@ -1,4 +1,4 @@
-//! Behaviour: the rows of waits enter, what they say of each object and site leaves.
+//! Behaviour: what the rows of waits say of each object and site.
 
 use std::ops::ControlFlow;
 

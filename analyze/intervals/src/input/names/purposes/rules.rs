@@ -1,4 +1,4 @@
-//! The rules of purposes: the function in which a task waits enters, a [`Purpose`] and its weight leave. A new library is one more row.
+//! The rules of purposes: the [`Purpose`] of a wait and its weight by the function in which the task waits. A new library is one more row.
 
 use trace_format::LockKind;
 
