@@ -18,7 +18,6 @@ use crate::{
 mod analyze;
 #[cfg(feature = "analyze")]
 mod common;
-mod duration;
 #[cfg(feature = "analyze")]
 mod export;
 mod help;

@@ -18,7 +18,7 @@ use clap::{Args as ClapArgs, Subcommand};
 
 use super::{
     common::{FailIf, Keys, Rows, States, Table, Traces, key},
-    duration::positive,
+    shared::positive,
     whatif::WhatIf,
 };
 

@@ -14,7 +14,7 @@ use analyze::{
 use clap::Args as ClapArgs;
 use trace_format::{LockKind, Mode, TaskState};
 
-use super::{duration::duration, shared::Force};
+use super::shared::{Force, duration};
 
 /// Arguments of commands that show rows.
 #[derive(Clone, Debug, ClapArgs)]

@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args as ClapArgs, parser::ValueSource};
 
 use super::{
     common::{Filters, Loss, OutputFile, States, Traces},
-    duration::{duration, positive},
+    shared::{duration, positive},
 };
 
 #[derive(Debug, ClapArgs)]

@@ -7,8 +7,7 @@ use clap::Args as ClapArgs;
 
 use super::{
     common::{Loss, OutputFile},
-    duration::duration,
-    shared::OneTrace,
+    shared::{OneTrace, duration},
 };
 
 #[derive(Debug, ClapArgs)]

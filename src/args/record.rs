@@ -6,10 +6,7 @@ use clap::{Args as ClapArgs, ValueEnum, builder::NonEmptyStringValueParser};
 use record::{LockChoice, Unwind};
 use trace_format::LockKind;
 
-use super::{
-    duration::{duration, positive},
-    shared::Force,
-};
+use super::shared::{Force, duration, positive};
 
 /// The locks to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

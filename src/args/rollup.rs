@@ -7,8 +7,7 @@ use clap::Args as ClapArgs;
 
 use super::{
     common::{Filters, Traces},
-    duration::positive,
-    shared::Force,
+    shared::{Force, positive},
 };
 
 #[derive(Debug, ClapArgs)]

@@ -24,6 +24,7 @@ use intervals::{
 use output::{Column, Page, error::AnalyzeError, layout};
 
 mod answer;
+mod fact_names;
 mod facts;
 mod herds;
 mod holders;
@@ -85,7 +86,7 @@ pub struct Why {
 ///
 /// A trace cannot be read, holds no events or lost too much, or a filter finds nothing in any of them.
 pub fn why(traces: &[Trace], options: &WhyOptions) -> Result<Why, AnalyzeError> {
-    let inputs = Input::open_all(traces, facts::FRAMES, &options.filter)?;
+    let inputs = Input::open_all(traces, fact_names::FRAMES, &options.filter)?;
     of_inputs(&inputs, options, readers())
 }
 
@@ -228,7 +229,7 @@ impl<'a> Gathered<'a> {
             }
         }
         let recordings = Recordings {
-            trace: if let [input] = inputs { facts::trace_word(input) } else { String::new() },
+            trace: if let [input] = inputs { fact_names::trace_word(input) } else { String::new() },
             span_ns: trust.span_ns,
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,

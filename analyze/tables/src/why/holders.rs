@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use trace_format::LockKind;
 
 use super::{
-    facts::{FactNames, is_klock},
+    fact_names::{FactNames, is_klock},
     parts::SiteParts,
     verdicts::{PERCENT, Rule, Rules, mean},
 };

@@ -5,7 +5,8 @@ use trace_format::LockId;
 
 use super::{
     Prediction, Verdict, WhyOptions,
-    facts::{FactNames, Facts, NestedLock},
+    fact_names::{FactNames, NestedLock},
+    facts::Facts,
     parts::SiteParts,
     verdicts::judge,
     why,
