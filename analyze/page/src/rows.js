@@ -24,11 +24,11 @@ const ARROWS = 40;
 /**
  * Returns what draws a timeline.
  * @param {any} context
- * @param {{names: string[], levels: any[], threadLevel: any, all: any, strings: string[], span: number, windows: any[]}} timeline
+ * @param {{names: string[], levels: any[], threadLevel: any, threadSums: any, all: any, strings: string[], span: number, windows: any[]}} timeline
  * @param {any} state
  * @param {{width: number, height: number, gutter: number, ratio: number}} size
  */
-export function painter(context, { names, levels, threadLevel, all, strings, span, windows }, state, size) {
+export function painter(context, { names, levels, threadLevel, threadSums, all, strings, span, windows }, state, size) {
   const colours = taskColours(all);
   const ground = movingGround();
   const { locks } = all;
@@ -55,9 +55,8 @@ export function painter(context, { names, levels, threadLevel, all, strings, spa
     if (isLock(lane)) return lane >= levels[0].locks ? "only in the windows" : peak[lane] > 0 ? `up to ${mean(peak[lane])} waiting` : "never waited for";
     const at = lane - locks;
     if (at >= threadLevel.locks) return "only in the windows";
-    const total = (of) => of.subarray(at * threadLevel.periods, (at + 1) * threadLevel.periods).reduce((sum, part) => sum + part, 0) * threadLevel.period_ns / 1000;
-    const [waited, off] = [total(threadLevel.waiting), total(threadLevel.off)];
-    return waited > 0 ? `waited ${duration(Math.round(waited))}` : off > 0 ? `off-CPU ${duration(Math.round(off))}` : "never waited";
+    const [waited, off] = [threadSums.waited[at], threadSums.off[at]];
+    return waited > 0 ? `waited ${duration(waited)}` : off > 0 ? `off-CPU ${duration(off)}` : "never waited";
   });
   /** @param {{from: number, to: number}} view */
   const axis = (view) => scaleLinear([view.from, view.to], [size.gutter, size.width]);

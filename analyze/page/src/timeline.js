@@ -23,6 +23,7 @@ export function timelineView(data, changed) {
   const unpacked = (level) => ({ ...level, held: unpack(bytes, level.held), waiting: unpack(bytes, level.waiting), off: unpack(bytes, level.off) });
   const levels = timeline.levels.map(unpacked);
   const threadLevel = unpacked(timeline.thread_level);
+  const threadSums = { waited: unpack(bytes, timeline.thread_waited), off: unpack(bytes, timeline.thread_off) };
   const all = intervals(timeline.intervals, bytes, locks, names.length - locks);
   const span = timeline.span_ns;
   const windows = timeline.windows;
@@ -40,7 +41,7 @@ export function timelineView(data, changed) {
   const bar = el("div", { class: "bar", tabindex: -1, onscroll: () => { if (bar.scrollTop !== Math.round(state.top)) scroll(bar.scrollTop - state.top); } }, spacer);
   const context = canvas.getContext("2d");
   const size = { width: 0, height: 0, gutter: 0, ratio: 1 };
-  const paint = painter(context, { names, levels, threadLevel, all, strings, span, windows }, state, size);
+  const paint = painter(context, { names, levels, threadLevel, threadSums, all, strings, span, windows }, state, size);
   let pending = 0;
 
   const scale = () => scaleLinear([state.from, state.to], [size.gutter, size.width]);

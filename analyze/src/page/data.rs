@@ -126,6 +126,9 @@ pub(super) struct Timeline {
     /// By thread, the one that waited longest first: its label. Threads without levels come last.
     pub(super) threads: Packed,
     pub(super) thread_level: Level,
+    /// By thread with a level: the time that it waited for locks, and was off-CPU, in ns.
+    pub(super) thread_waited: Packed,
+    pub(super) thread_off: Packed,
     pub(super) windows: Vec<Window>,
     pub(super) intervals: Intervals,
 }

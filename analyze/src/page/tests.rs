@@ -115,9 +115,10 @@ fn a_page_of_times_off_cpu_has_all_of_them_in_the_lanes_of_threads_and_in_a_flam
     let trace = committed("off_cpu");
     let page = super::page(&trace, &Options::default()).unwrap();
     let all = offcpu::offcpu(std::slice::from_ref(&trace), &[], &offcpu::Options::default()).unwrap();
-    let [timeline, flame] =
-        [page.pack.sum(page.data.timeline.intervals.length), page.pack.sum(page.data.flames[0].weights)];
-    assert_eq!(timeline, all.total_ns);
+    let [timeline, threads, flame] =
+        [page.data.timeline.intervals.length, page.data.timeline.thread_off, page.data.flames[0].weights]
+            .map(|column| page.pack.sum(column));
+    assert_eq!([timeline, threads], [all.total_ns; 2]);
     // Folded stacks have whole microseconds.
     assert!((all.total_ns - flame).abs() < 1000 * 1000, "{flame} of {}", all.total_ns);
     assert!(page.data.pictures.is_empty());

@@ -90,6 +90,8 @@ pub(super) fn timeline(
     let mut tasks = ranked(&threads);
     let ids: Vec<i32> = tasks.iter().map(|task| task.0).collect();
     let thread_level = level(&threads, &ids, 1, pack);
+    let [thread_waited, thread_off] =
+        [WAITED, OFF].map(|what| pack.values(ids.iter().map(|task| total(&threads, *task, what))));
     let intervals = intervals(input, &kept, left_out, origin_ns, (&places, &mut tasks), pack);
     let threads: Vec<i64> = tasks.iter().map(|task| pack.string(&input.names.task_label(*task))).collect();
     let labels: Vec<i64> =
@@ -103,6 +105,8 @@ pub(super) fn timeline(
         levels: vec![coarse, fine],
         threads: pack.values(threads),
         thread_level,
+        thread_waited,
+        thread_off,
         windows: windows
             .iter()
             .map(|window| Window { from_ns: since(window.from_ns), to_ns: since(window.to_ns) })
@@ -125,14 +129,16 @@ fn absolute((from_ns, to_ns): (i64, i64), origin_ns: i64, end_ns: i64) -> Result
 
 /// Returns the threads that did something, the one that waited longest first, then the one that held locks longest.
 fn ranked(sums: &Levels) -> Vec<TaskId> {
-    let totals = |task: i32| {
-        let of = sums.of(task);
-        [WAITED, HELD, OFF].map(|what| Reverse(of.iter().map(|sums| sums[what]).sum::<i64>()))
-    };
+    let totals = |task: i32| [WAITED, HELD, OFF].map(|what| Reverse(total(sums, task, what)));
     let all = sums.ids().map(|task| (totals(task), TaskId(task)));
     let mut ranked: Vec<_> = all.filter(|(totals, _)| totals.iter().any(|Reverse(ns)| *ns > 0)).collect();
     ranked.sort_unstable();
     ranked.into_iter().take(MAX_THREADS).map(|(_, task)| task).collect()
+}
+
+/// Returns what a lock or a thread has of something in all periods.
+fn total(sums: &Levels, id: i32, what: usize) -> i64 {
+    sums.of(id).iter().map(|sums| sums[what]).sum()
 }
 
 /// Returns the level of these locks or threads, in periods of `merged` of the finest ones.
