@@ -197,6 +197,7 @@ pub(crate) enum Command {
     /// Finish the trace of a recorder that was killed.
     Recover(Recover),
     /// Check that a trace is as it was written, by its checksums.
+    #[cfg(feature = "analyze")]
     Verify(Verify),
     /// Pause, resume or reset a running recording, or show what it has.
     #[cfg(feature = "record")]
@@ -224,6 +225,7 @@ pub(crate) struct Recover {
     pub(crate) force: Force,
 }
 
+#[cfg(feature = "analyze")]
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Every command checks what it reads. klock verify reads all bytes of the four files, and names the file and the part that is damaged.")]

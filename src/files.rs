@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, IsTerminal as _, Write},
-    os::unix::fs::PermissionsExt as _,
     path::Path,
     sync::Once,
     thread,
@@ -34,7 +33,10 @@ fn invoker() -> Option<(u32, u32)> {
 }
 
 /// Lets nobody read the files that klock makes from now on who may not read this trace.
+#[cfg(feature = "analyze")]
 pub(crate) fn restrict_to(trace: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+
     let Ok(metadata) = std::fs::metadata(trace) else { return };
     let denied = !metadata.permissions().mode() & 0o066;
     // SAFETY: the calls change nothing but the permissions of new files.

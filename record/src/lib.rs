@@ -20,7 +20,7 @@
 //!                                                          └──> symbols, names (on a thread of their own)
 //! ```
 //!
-//! [`compose`] turns records into rows. A program that klock starts records its own lock calls ([`preload`]); everything else
+//! `compose` turns records into rows. A program that klock starts records its own lock calls (`preload`); everything else
 //! comes from BPF programs in the kernel. The loop that drives all of it is in `session`.
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Exit> {
         #[cfg(feature = "analyze")]
         Command::Info(args) => info::run(&args),
         Command::Recover(args) => recover::run(&args),
+        #[cfg(feature = "analyze")]
         Command::Verify(args) => info::verify(&args),
         Command::Completions(args) => man::completions(args.shell),
         Command::Man(args) => man::run(&args),

@@ -20,10 +20,10 @@ use crate::{
     Table, TableOptions,
     frame::{Lines, Sums, failed, merged},
     gather::{self, Finish, Gather},
-    key::{RowKey, Single},
+    key::{Key, RowKey, Single},
     rank::{self, OrderBy, Rows, order_by},
     row_ids::{NONE, RowIds},
-    table::rows_and_trust,
+    table::{noise_of, rows_and_trust},
 };
 use intervals::{
     causes::{self as passes, Followed, PassStats},
@@ -314,6 +314,11 @@ impl Table for Blame {
 
     fn dispensable(&self) -> &'static [&'static str] {
         &["shares", "longest", "max_waiters", "deepest", "direct", "through_others"]
+    }
+
+    fn noise(&self) -> usize {
+        let time = if self.chains { "root_wait_ns" } else { "wait_caused_ns" };
+        noise_of(self, &self.rows, |row| (row.key.holder.as_ref().and_then(Key::kind), row[time]))
     }
 
     fn sorted_sum(&self) -> Option<i64> {

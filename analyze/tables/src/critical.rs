@@ -21,7 +21,7 @@ use crate::{
     key_columns,
     rank::{self, Rows, count, duration, order_by},
     row_ids::NamedRow,
-    table::rows_and_trust,
+    table::{noise_of, rows_and_trust},
     trace_column,
 };
 use intervals::{
@@ -283,6 +283,11 @@ impl Table for CriticalPath {
             None => "its holds were not recorded",
         };
         is_much.then(|| format!("  much waited for, {note}")).into_iter().collect()
+    }
+
+    fn noise(&self) -> usize {
+        let time = |row: &CriticalRow| row["waited_ns"].max(row.get("path_ns").unwrap_or(0));
+        noise_of(self, &self.rows, |row| (row.key.lock.kind(), time(row)))
     }
 
     fn about(&self) -> About {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use serde::Serialize;
+use trace_format::LockKind;
 
 use super::key::CUT_BY_LOSS;
 use intervals::input::trust::{About, Trust};
@@ -254,6 +255,23 @@ pub(crate) fn write_table<T: Table>(
     layout::table(&headings, &cells, &about, &names, style, out)?;
     layout::hidden(table.hidden_rows() + unshown, &attribute, style, out)?;
     layout::hidden_columns(left_out, style, out)
+}
+
+/// Returns the number of last rows that are of kernel locks which hardly anybody waited for, if no other row follows them. `of` returns the
+/// kind of the locks of a row, and its waiting.
+pub(crate) fn noise_of<T: Table>(
+    table: &T,
+    rows: &[T::Row],
+    of: impl Fn(&T::Row) -> (Option<LockKind>, i64),
+) -> usize {
+    if table.hidden_rows() > 0 {
+        return 0;
+    }
+    let is_kernel = |row: &T::Row| of(row).0.is_some_and(LockKind::is_kernel);
+    let programs = rows.iter().filter(|row| !is_kernel(row));
+    let of_programs = programs.map(|row| of(row).1).fold(0, i64::saturating_add);
+    let is_noise = |row: &&T::Row| is_kernel(row) && of(row).1.saturating_mul(NOISE) < of_programs;
+    rows.iter().rev().take_while(is_noise).count()
 }
 
 /// Returns the number of last rows that the page leaves out, and words for all rows that are not shown: kernel locks that hardly anybody waited

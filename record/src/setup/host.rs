@@ -50,7 +50,7 @@ pub struct HostFacts {
     pub realtime: bool,
     /// Whether a task can be preempted inside the kernel.
     pub preemptible: Option<bool>,
-    /// The [functions that klock may probe](probed_functions) that kallsyms lists.
+    /// The functions that klock may probe (`probed_functions`) that kallsyms lists.
     pub functions: BTreeSet<&'static str>,
     /// The mount point of tracefs.
     pub tracefs: Option<&'static str>,

@@ -4,6 +4,8 @@ use super::super::{Options, columns, lockprof};
 use super::{T1, by, report, report_of, written};
 use crate::{
     Table as _,
+    blame::{self, blame},
+    critical::{CriticalOptions, critical},
     key::By,
     testing::{self, text_of},
 };
@@ -221,4 +223,14 @@ fn kernel_locks_that_hardly_anybody_waits_for_take_no_row_from_the_programs_lock
     );
     let fewest = shown(1);
     assert!(fewest.contains("... 3 more rows; --all shows them"), "{fewest}");
+    let test =
+        testing::trace(&BESIDE_THE_KERNEL.replace("6_000 A acquire calm a.c:9\n6_001 A release calm\n", ""));
+    let traces = std::slice::from_ref(&test.trace);
+    let options = blame::Options { limit: Some(9), ..blame::Options::default() };
+    let path = critical(traces, &CriticalOptions::default()).unwrap();
+    let path = text_of(|out| path.write(&Page { sorted_by: "path".to_owned(), ..page.clone() }, out));
+    assert!(path.contains("hot") && !path.contains("runqueue"), "{path}");
+    let page = Page { sorted_by: "wait_caused".to_owned(), ..page.clone() };
+    let blamed = text_of(|out| blame(traces, &options).unwrap().write(&page, out));
+    assert!(blamed.contains("mmap_lock") && !blamed.contains("runqueue"), "{blamed}");
 }
