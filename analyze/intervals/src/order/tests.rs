@@ -225,6 +225,15 @@ fn a_lock_that_tasks_hold_while_they_wait_for_the_workers_is_a_gate() {
 }
 
 #[test]
+fn tasks_that_hold_their_locks_at_a_barrier_and_go_on_behind_it_can_deadlock() {
+    let text = "lock b barrier\n100 A acquire x p.c:1\n101 B acquire y q.c:1\n110 A wait b p.c:2\n111 B wait b q.c:2\n\
+                120 A acquire b p.c:2 wait=10\n121 A wait y p.c:3\n122 B acquire b q.c:2 wait=11\n123 B wait x q.c:3\n";
+    let result = of(text);
+    assert_eq!(result.cycles, ["inversion: x p.c:1 -> y p.c:3, y q.c:1 -> x q.c:3"]);
+    assert!(result.found.cycles[0].has_deadlocked);
+}
+
+#[test]
 fn other_held_locks_do_not_make_another_cycle_unless_they_all_are_gates() {
     // A holds g the first time only.
     let first = format!("90 A acquire g p.c:0\n{V9_A}140 A release g\n");

@@ -28,7 +28,7 @@ choices! {
         NeedsWriter = "needs_writer",
         /// It cannot: the modes at one of its locks do not exclude each other.
         Shared = "shared",
-        /// It cannot: two of its tasks hold one further lock, or tasks that wait for them do.
+        /// It cannot: two of its tasks hold one further lock, or other tasks that wait for them do.
         Gated = "gated",
         /// It cannot: one task would have to act twice.
         OneThread = "one_thread",
@@ -124,8 +124,11 @@ impl Judge<'_> {
     fn choose(&self, path: &[usize], chosen: &mut Vec<DependencyId>, choices: &mut Choices) {
         let dependency = |id: DependencyId| &self.dependencies[id as usize];
         let Some((edge, rest)) = path.split_first() else {
-            let tasks: Vec<&[TaskId]> = chosen.iter().map(|id| &*dependency(*id).tasks).collect();
-            choices.best = choices.best.max(Some(self.lifetimes.together(&tasks)));
+            let tasks: Vec<Vec<TaskId>> = chosen.iter().map(|id| self.tasks(*id, chosen)).collect();
+            if tasks.iter().all(|tasks| !tasks.is_empty()) {
+                let tasks: Vec<&[TaskId]> = tasks.iter().map(Vec::as_slice).collect();
+                choices.best = choices.best.max(Some(self.lifetimes.together(&tasks)));
+            }
             return;
         };
         for (id, _) in &self.edges[*edge].variants {
@@ -142,23 +145,31 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns whether two dependencies hold one lock in modes that exclude each other, or others hold it for them.
+    /// Whether a dependency holds a lock in a mode that excludes this one.
+    fn holds(&self, of: &Dependency, lock: LockId, mode: Mode) -> bool {
+        let gate = of.gates.iter().find(|(gate, _)| *gate == lock);
+        gate.is_some_and(|(_, also)| self.properties.excludes(lock, mode, *also))
+    }
+
+    /// Returns whether two dependencies hold one lock in modes that exclude each other, or tasks that wait for them hold it.
     fn have_gate(&self, one: &Dependency, other: &Dependency) -> bool {
-        let holds = |of: &Dependency, lock: LockId, mode: Mode| {
-            let gate = of.gates.iter().find(|(gate, _)| *gate == lock);
-            gate.is_some_and(|(_, also)| self.properties.excludes(lock, mode, *also))
+        let by_others = |(lock, task): &(LockId, TaskId)| {
+            let by_another = |(also, of): &(LockId, TaskId)| also == lock && of != task;
+            let is_exclusive = self.properties.excludes(*lock, Mode::Exclusive, Mode::Exclusive);
+            is_exclusive && other.behind().iter().any(by_another)
         };
-        let exclusive = |lock| self.properties.excludes(lock, Mode::Exclusive, Mode::Exclusive);
-        let is_behind = |of: &Dependency, other: &Dependency| {
-            of.behind().iter().any(|(lock, task)| {
-                let by_another = |(also, of): &(LockId, TaskId)| also == lock && of != task;
-                holds(other, *lock, Mode::Exclusive)
-                    || exclusive(*lock) && other.behind().iter().any(by_another)
-            })
-        };
-        one.gates.iter().any(|(lock, mode)| holds(other, *lock, *mode))
-            || is_behind(one, other)
-            || is_behind(other, one)
+        one.gates.iter().any(|(lock, mode)| self.holds(other, *lock, *mode))
+            || one.behind().iter().any(by_others)
+    }
+
+    /// Returns the tasks that can act with the others of a choice. While others acted, a task may have held a lock of this dependency and waited
+    /// idly: for others, the lock is a gate. The task itself goes on with the lock, say behind a barrier that all of them reach.
+    fn tasks(&self, id: DependencyId, chosen: &[DependencyId]) -> Vec<TaskId> {
+        let of = &self.dependencies[id as usize];
+        let others = chosen.iter().filter(|other| **other != id);
+        let behind = others.flat_map(|other| self.dependencies[*other as usize].behind());
+        let gates: Vec<_> = behind.filter(|(lock, _)| self.holds(of, *lock, Mode::Exclusive)).collect();
+        of.tasks.iter().copied().filter(|task| gates.iter().all(|(_, by)| by == task)).collect()
     }
 }
 

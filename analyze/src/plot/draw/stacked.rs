@@ -106,7 +106,8 @@ impl<'a> Stacked<'a> {
         for (row, bar) in (0..).zip(&self.bars) {
             let top = ends.0 + row * self.row();
             let (first, second) = if self.has_second() { ((3, 14), (16, 27)) } else { ((3, 17), (0, 0)) };
-            for (parts, (from, to)) in [(&bar.parts, first), (&bar.second, second)] {
+            let bars = [(&bar.parts, first), (&bar.second, second)];
+            for (parts, (from, to)) in bars.into_iter().take(1 + usize::from(self.has_second())) {
                 let spans = self.spans(parts);
                 for (part, (left, right)) in &spans {
                     page.fill((*left, top + from), (*right, top + to), part.colour)?;
@@ -120,8 +121,10 @@ impl<'a> Stacked<'a> {
         Ok(())
     }
 
+    /// Whether a second bar is at least a pixel wide, so that the legend says what it is.
     fn has_second(&self) -> bool {
-        self.bars.iter().any(|bar| !bar.second.is_empty())
+        let mut spans = self.bars.iter().flat_map(|bar| self.spans(&bar.second));
+        spans.any(|(_, (left, right))| left < right)
     }
 
     /// Returns the height of a row.

@@ -105,8 +105,8 @@ impl LeftOut {
                 }
                 let (Some(ns), Some(purpose)) = (wait_ns.map(|ns| ns.max(0)), purpose) else { return };
                 let begin_ns = ts_ns.saturating_sub(ns);
-                if self.lost_ns.is_none() && self.from_ns.is_none_or(|from_ns| begin_ns < from_ns) {
-                    // Rows may be lost in the part before.
+                if self.lost_ns.is_none() && self.from_ns.is_none_or(|from_ns| begin_ns <= from_ns) {
+                    // Rows may be lost in the part before, up to the time of the first row of this one.
                     return self.first.push(row);
                 }
                 if self.lost_ns.is_none_or(|lost_ns| begin_ns > lost_ns) && (ns > 0 || !acquired) {
@@ -184,19 +184,22 @@ mod tests {
             let purpose = Some(Purpose::CondVar);
             IdleRow::End { of, ts_ns, wait_ns: Some(wait_ns), purpose, acquired: true }
         };
-        let rows = [IdleRow::Lost { ts_ns: 100 }, end(120, 10), end(140, 50)];
+        let rows = [IdleRow::Lost { ts_ns: 100 }, end(120, 10), end(140, 50), end(150, 50)];
         let part = |rows: &[IdleRow], from_ns| {
             let mut part = LeftOut { from_ns: Some(from_ns), ..LeftOut::default() };
             rows.iter().for_each(|row| part.add_row(*row));
             part
         };
         let mut whole = part(&rows, 100);
-        let mut cut = part(&rows[..1], 100);
-        cut.merge(part(&rows[1..], 120));
         whole.finish(200);
-        cut.finish(200);
-        assert_eq!(whole.sums(), cut.sums());
-        assert_eq!(cut.sums()[&(of.0, Purpose::CondVar)], (1, 10));
+        // The first row of the second part has the time of the loss, or a later one.
+        for from_ns in [100, 120] {
+            let mut cut = part(&rows[..1], 100);
+            cut.merge(part(&rows[1..], from_ns));
+            cut.finish(200);
+            assert_eq!(whole.sums(), cut.sums());
+            assert_eq!(cut.sums()[&(of.0, Purpose::CondVar)], (1, 10));
+        }
     }
 
     proptest! {
