@@ -146,9 +146,9 @@ impl Rules<'_> {
             _ if used_up.is_some() => {
                 "raise `cpu.max` of the group (a pod's CPU limit), or use fewer threads".to_owned()
             }
-            Some((Some(by), _)) if is_klock(by) => "klock itself took the CPU: record fewer events (`--min-wait 10us`, fewer `--locks`) to \
-                                                    see the program alone"
-                .to_owned(),
+            Some((Some(by), _)) if is_klock(by) => {
+                "klock itself took the CPU: record fewer kinds of locks (`--locks`), or on a machine that is less busy".to_owned()
+            }
             // A CPU that idles although a task could run is not for that task.
             Some((None, _)) => "its group may have used up its quota (throttled): raise `cpu.max` of the cgroup, or use fewer threads".to_owned(),
             Some((Some(by), _)) if is_rival(by, names) => format!(

@@ -191,9 +191,7 @@ impl JudgedLock {
             if finding.verdict != Verdict::Quiet {
                 (evidence, advice) = (finding.evidence.clone(), finding.advice.clone());
             }
-            // `klock whatif` says why there is none.
-            let prediction = finding.prediction.as_ref().filter(|prediction| prediction.is_made());
-            let prediction = prediction.map(Prediction::to_string).unwrap_or_default();
+            let prediction = finding.prediction.as_ref().map(Prediction::to_string).unwrap_or_default();
             [finding.summary(waited_ns), evidence, advice, prediction]
         };
         let mut notes = Vec::new();

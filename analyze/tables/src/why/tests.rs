@@ -89,6 +89,9 @@ fn a_lock_that_takes_less_than_a_hundredth_of_its_waiters_time_is_quiet_and_noth
         !holds(&Facts { lifetimes_ns: 100_000, ..quiet.clone() }, Verdict::Quiet),
         "1 % is not less than 1 %"
     );
+    let hurts = |victim_ppm| Facts { victim_ppm, ..quiet.clone() };
+    assert_eq!(verdicts(&hurts(99_999)), [Verdict::Quiet]);
+    assert_eq!(verdicts(&hurts(100_000)), [Verdict::HolderAsleep], "one of many tasks waits for long");
     let deadlocked = Facts { deadlock: Some(DeadlockKind::Order), ..quiet };
     assert_eq!(verdicts(&deadlocked), [Verdict::Deadlock]);
 }

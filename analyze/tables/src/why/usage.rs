@@ -34,7 +34,9 @@ pub(super) struct LockUse {
     pub(super) queue: LockQueue,
     /// The selected waits, however they ended, in ns.
     pub(super) waited_ns: i64,
-    /// The same by task.
+    /// The part of it in which the waiters were ready to run, without a CPU.
+    pub(super) runq_ns: i64,
+    /// The waits by task.
     pub(super) waiters: FxHashMap<TaskId, i64>,
     /// Time of exclusive waits charged to shared holds, and the other way round.
     pub(super) exclusive_by_shared_ns: i64,
@@ -57,6 +59,7 @@ impl Default for LockUse {
             held_since_ns: 0,
             queue: LockQueue::new(CONVOY_MIN.into()),
             waited_ns: 0,
+            runq_ns: 0,
             waiters: FxHashMap::default(),
             exclusive_by_shared_ns: 0,
             shared_by_exclusive_ns: 0,
@@ -191,6 +194,7 @@ impl Usage<'_> {
         of_lock.queue.wait(wait);
         if is_selected && is_whole {
             of_lock.waited_ns = of_lock.waited_ns.saturating_add(wait.wait_ns);
+            of_lock.runq_ns = of_lock.runq_ns.saturating_add(wait.runq_ns.unwrap_or(0));
             let of_task = of_lock.waiters.entry(wait.task).or_default();
             *of_task = of_task.saturating_add(wait.wait_ns);
         }

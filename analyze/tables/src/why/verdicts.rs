@@ -62,6 +62,8 @@ choices! {
 
 /// 1 %, in millionths.
 pub(super) const PERCENT: i64 = 10_000;
+/// The share of the lifetime of one task, in millionths, from which on waiting slows that task down.
+const VICTIM: i64 = 10 * PERCENT;
 /// The least number of acquisitions that say how a lock is used.
 const MANY: i64 = 100;
 
@@ -133,6 +135,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
         _ => -1,
     };
     let is_slight = units::ppm(facts.parts().waited_ns, facts.lifetimes_ns).unwrap_or(0) < PERCENT;
+    let is_slight = is_slight && facts.victim_ppm < VICTIM;
     let is_slight = |finding: &Finding| is_slight && alone.is_none() && finding.explains_ns.is_some();
     let rank = |finding: &Finding| match alone {
         Some(only) => {
@@ -259,6 +262,11 @@ impl<'a> Rules<'a> {
             .unwrap_or(0)
     }
 
+    /// Whether it slows nobody down: neither its waiters on average, nor one of them.
+    fn is_quiet(&self) -> bool {
+        self.pressure() < PERCENT && self.facts.victim_ppm < VICTIM
+    }
+
     fn finding(&self, verdict: Verdict) -> Finding {
         let Rule { heading, holds, value, explains_ns, evidence, advice, change } = self.apply(verdict);
         let sentence = |sentence: String| if holds { sentence } else { String::new() };
@@ -283,13 +291,16 @@ impl<'a> Rules<'a> {
         let Self { facts, parts, is_long_site, few_long, are_all_long, has_hog, is_convoy } = *self;
         let names = &facts.names;
         let (share, part) = (|ns| self.share(ns), |ns, limit| self.rule(ns, limit));
+        let is_without_cpu = facts.runq_ns > 0 && facts.runq_ns >= parts.handoff_ns / 2;
+        let woken = format!("; waiters were ready to run, without a CPU, for {}", share(facts.runq_ns));
         let handoff = Rule {
             evidence: format!(
-                "no task held it during {} of the waiting: {} for each acquisition that waited",
+                "no task held it during {} of the waiting: {} for each acquisition that waited{}",
                 share(parts.handoff_ns),
-                mean(parts.handoff_ns, facts.contended)
+                mean(parts.handoff_ns, facts.contended),
+                if is_without_cpu { &woken } else { "" }
             ),
-            advice: if facts.is_busy {
+            advice: if facts.is_busy || is_without_cpu {
                 "fewer threads or larger pieces of work: who wakes up waits for one of the processors, which are busy".into()
             } else {
                 "fewer threads or larger pieces of work; let waiters spin before they sleep; no priority inheritance where it is not needed".into()
@@ -317,7 +328,7 @@ impl<'a> Rules<'a> {
                 let of_time = percent(parts.waited_ns, facts.lifetimes_ns);
                 Rule {
                     heading: "this lock slows nobody down",
-                    holds: pressure < PERCENT,
+                    holds: self.is_quiet(),
                     value: Some((pressure, PERCENT)),
                     evidence: format!("the threads that waited for it did so for {of_time} of their time"),
                     advice: "`perf record` shows where the program runs, `klock record --off-cpu` where it sleeps".into(),
@@ -453,7 +464,7 @@ impl<'a> Rules<'a> {
                 let (did, advice) = stalled(stall.state);
                 Rule {
                     heading: "one hold was long because its thread did not run",
-                    holds: self.pressure() < PERCENT,
+                    holds: self.is_quiet(),
                     value: units::ppm(stall.stalled_ns, stall.hold_ns).map(|share| (share, 50 * PERCENT)),
                     evidence: format!(
                         "{} held it for {} at {}, all others for {} on average; during {} of that it {did}",
