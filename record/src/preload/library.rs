@@ -43,7 +43,9 @@ pub struct LibraryError {
 }
 
 fn listed(refusals: &[Refusal]) -> String {
-    refusals.iter().map(Refusal::to_string).collect::<Vec<_>>().join(", ")
+    let mut reasons: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+    reasons.dedup();
+    reasons.join(", ")
 }
 
 fn next_step() -> &'static str {
