@@ -2,7 +2,7 @@
 //! klock's in-process recorder's, and that of LTTng's wrapper of the pthread functions, which shares no code with klock. They count runs of their
 //! own, and one run together. Runs as an ordinary user, with a session daemon of its own.
 //!
-//! needs: gcc
+//! needs: gcc, lttng, lttng-gen-tp, babeltrace
 
 use std::{
     collections::BTreeMap,
