@@ -158,6 +158,10 @@ impl Recordings {
         let (lived, shares) = (units::duration(ledger.alive_ns), ledger.shares());
         let mut lines =
             vec![headline.to_owned(), format!("of the {lived} that all threads together lived: {shares}")];
+        if ledger.ready_ns.saturating_mul(5) > ledger.alive_ns {
+            let without_cpu = "more threads are ready to run than processors are free";
+            lines.push(format!("{without_cpu}: fewer threads, or fewer programs beside this one"));
+        }
         if is_closed {
             let offcpu = match *has_off_cpu {
                 true => format!("klock offcpu{trace}"),
