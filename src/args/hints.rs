@@ -122,8 +122,8 @@ const FEWER_TRACES: &[(&str, &str)] = &[
 /// The error of the standard library for a word that should be a number, such as `x`.
 const NO_NUMBER: &str = "invalid digit found in string";
 
-/// Returns the answer to an error, if there is a better one than clap's. `command` is the name of the command, `before` are the words before
-/// it, and `names` those of all commands and tables.
+/// Returns the answer to an error, if there is a better one than clap's. In `klock -q record`, `command` is `record` and `before` is `-q`.
+/// `names` are the names of all commands and tables.
 pub(super) fn hint(error: &clap::Error, command: &str, before: &[&str], names: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument if !before.is_empty() => {

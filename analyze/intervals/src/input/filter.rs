@@ -126,12 +126,12 @@ pub(super) fn resolve_lock(names: &Names, selector: &LockSelector) -> Result<Vec
             match (whole.is_empty(), name.contains(['*', '?'])) {
                 (false, _) => whole,
                 (true, true) => by_name(&|other| is_like(other, name)),
+                (true, false) if name.is_empty() => Vec::new(),
                 (true, false) => {
-                    let part = by_name(&|other| !name.is_empty() && other.contains(name.as_str()));
+                    let part = by_name(&|other| other.contains(name.as_str()));
                     // Tables print `lock at app::Cache<long>::get()` as `lock at get()` or `lock at Cache<..>::get()`.
                     let printed = format!("*{}*", name.replace("..", "*").replace(' ', "*"));
-                    let is_printed = |other: &str| !name.is_empty() && is_like(other, &printed);
-                    if part.is_empty() { by_name(&is_printed) } else { part }
+                    if part.is_empty() { by_name(&|other| is_like(other, &printed)) } else { part }
                 }
             }
         }
@@ -176,7 +176,7 @@ pub(super) fn resolve_task(names: &Names, selector: &TaskSelector) -> Result<Vec
 /// Returns whether a name matches a pattern, in which `*` stands for any text and `?` for any character.
 pub(super) fn is_like(name: &str, pattern: &str) -> bool {
     let (mut name, mut pattern) = (name.chars(), pattern.chars());
-    // What is left of the name and the pattern at the last star.
+    // The rest of the name that the last star may take from, and the rest of the pattern behind that star.
     let mut star = None;
     loop {
         let (mut next_name, mut next) = (name.clone(), pattern.clone());

@@ -245,8 +245,8 @@ impl Context<'_> {
         one.behind.iter().any(|(lock, task)| {
             let exclusive = (*lock, Mode::Exclusive, 0);
             // The task itself goes on with its lock.
-            let held = other.held.iter().filter(|_| other.task != *task);
-            let is_held = held.into_iter().any(|held| held.0 == *lock && self.excludes(exclusive, *held));
+            let is_held = other.task != *task
+                && other.held.iter().any(|held| held.0 == *lock && self.excludes(exclusive, *held));
             let is_held_behind = other.behind.iter().any(|(also, of)| also == lock && of != task);
             is_held || is_held_behind && self.excludes(exclusive, exclusive)
         })

@@ -89,8 +89,8 @@ impl Group {
 
     /// A task enters a call that wakes others, or finds nobody.
     pub(crate) fn call(&mut self, task: TaskId, ts_ns: i64) {
-        self.wake(task);
-        self.tasks.entry(task).or_default().called_ns = Some(ts_ns);
+        let of_task = self.tasks.entry(task).or_default();
+        (of_task.has_woken, of_task.called_ns) = (true, Some(ts_ns));
         let first_ns = self.open.first().map(|(begin_ns, _)| *begin_ns);
         while let Some((end_ns, entered)) = self.entered.first().copied()
             && end_ns <= ts_ns

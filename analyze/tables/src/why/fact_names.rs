@@ -49,7 +49,8 @@ pub(super) struct FactNames {
     pub(super) preempted_by: Option<(Option<String>, i64)>,
     /// The waiting during which klock ran instead of holders.
     pub(super) klock_ns: i64,
-    /// How often the group of its holders had used up its quota of processor time, and for how long; `None` if that is not known.
+    /// The number of periods in which the control group of its holders used up its quota of processor time, and the time in ns that its tasks
+    /// were stopped for that; `None` if the kernel did not tell.
     pub(super) throttled: Option<(i64, i64)>,
     /// The lock that its holders waited for.
     pub(super) nested: Option<NestedLock>,

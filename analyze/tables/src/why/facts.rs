@@ -137,7 +137,9 @@ pub(super) struct Facts {
     pub(super) polled_lifetimes_ns: i64,
     /// The time in which waiters were ready to run, without a CPU, as far as it was measured.
     pub(super) runq_ns: i64,
-    /// The share of its lifetime that the task waited for it which waited longest, in millionths; 0 if that is below 1 % of the trace.
+    /// The share of its lifetime that the task waited for it which waited longest, in millionths.
+    pub(super) longest_ppm: i64,
+    /// The same; 0 if that wait is below 1 % of the trace.
     pub(super) victim_ppm: i64,
     /// The signals that woke herds, the condition waits that these signals ended, and how many of these waits were in vain.
     pub(super) herds: (i64, i64, i64),
@@ -187,8 +189,11 @@ impl Facts {
         let mut queue = of_lock.queue.clone();
         queue.finish();
         let hog = most(&of_lock.held);
-        let victim = most(&of_lock.waiters).map(|task| (of_lock.waiters[&task], used.lifetime(task, input)));
-        let victim = victim.filter(|(ns, _)| ns.saturating_mul(100) >= all.1.saturating_sub(all.0));
+        let waiter = most(&of_lock.waiters);
+        let (longest_ns, (from, to)) =
+            waiter.map_or((0, (0, 0)), |task| (of_lock.waiters[&task], used.lifetime(task, input)));
+        let longest_ppm = units::ppm(longest_ns, to - from).unwrap_or(0);
+        let is_long = longest_ns.saturating_mul(100) >= all.1.saturating_sub(all.0);
         let of_hog =
             |times: &FxHashMap<TaskId, i64>| hog.and_then(|task| times.get(&task)).copied().unwrap_or(0);
         let mut sites: Vec<(u32, SiteParts)> =
@@ -207,7 +212,8 @@ impl Facts {
             polled_ns: of_lock.polled_ns(),
             polled_lifetimes_ns: lived(&mut of_lock.polled.keys()),
             runq_ns: of_lock.runq_ns,
-            victim_ppm: victim.and_then(|(ns, (from, to))| units::ppm(ns, to - from)).unwrap_or(0),
+            longest_ppm,
+            victim_ppm: if is_long { longest_ppm } else { 0 },
             herds: (herds.wakes, herds.woken, herds.vain),
             herd_ns: herds.vain_ns,
             herd_lifetimes_ns: lived(&mut herds.by_task.keys()),
@@ -233,7 +239,7 @@ impl Facts {
                 let at = input.names.point_of_number(point).label();
                 Stall { at, task: input.names.task_label(hold.task), ..stall }
             }),
-            names: FactNames::of(*lock, input, parts, &sites, (most(&of_lock.waiters), hog)),
+            names: FactNames::of(*lock, input, parts, &sites, (waiter, hog)),
         }
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     facts::{Facts, UsedLock, WaitParts},
-    parts::{LockParts, most},
+    parts::LockParts,
     predictions::Prediction,
     verdicts::{Finding, Verdict, judge, percent},
 };
@@ -89,10 +89,7 @@ impl UsedLock {
     ) -> JudgedLock {
         let facts = Facts::of(self, input, parts, covered_and_busy);
         let (parts, waiters) = (facts.parts(), &self.of_lock.waiters);
-        let longest = most(waiters).map(|task| {
-            let (ns, (from, to)) = (waiters[&task], self.lifetime(task, input));
-            (units::ppm(ns, to - from).unwrap_or(0), input.names.task_label(task))
-        });
+        let longest = facts.names.waiter.as_ref().map(|task| (facts.longest_ppm, task));
         let mean = units::ppm(parts.waited_ns, facts.lifetimes_ns).unwrap_or(0);
         let stands_out = longest.filter(|(ppm, _)| waiters.len() > 1 && *ppm >= mean.saturating_mul(2));
         let at = facts.names.waited_at.as_ref().map_or_else(String::new, |at| format!(", most at {at}"));

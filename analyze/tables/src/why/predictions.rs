@@ -95,16 +95,9 @@ impl Prediction {
     }
 }
 
-impl Prediction {
-    /// Whether there is a prediction.
-    pub(super) fn is_made(&self) -> bool {
-        self.change_ppm.is_some()
-    }
-}
-
 impl fmt::Display for Prediction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.is_made() {
+        if self.change_ppm.is_none() {
             return write!(
                 f,
                 "{}: no prediction: {}",
