@@ -18,14 +18,14 @@ use crate::support::{
 const PHASES: i64 = 8;
 const US: i64 = 20_000;
 
-/// Records the program into a file without loss, and returns the numbers that it prints.
-fn recorded(directory: &TempDir) -> (PathBuf, BTreeMap<String, i64>) {
+/// Records the program with so many threads into a file without loss, and returns the numbers that it prints.
+fn recorded(directory: &TempDir, threads: i64) -> (PathBuf, BTreeMap<String, i64>) {
     let trace = directory.path().join("t.parquet");
     let ended = until("a recording without loss", || {
         let mut record = klock();
         record.args(["record", "--locks", "pthread", "--off-cpu=none", "-f", "-o"]).arg(&trace);
         record.arg("--").arg(fixture("known_joins"));
-        let ended = support::run(record.args([PHASES, US, 100].map(|number| number.to_string())));
+        let ended = support::run(record.args([PHASES, US, 100, threads].map(|number| number.to_string())));
         assert!(ended.status.success(), "{}", ended.stderr);
         let recorded = Trace::open(&trace).unwrap();
         let loss = &recorded.info().loss;
@@ -77,7 +77,7 @@ fn a_path_goes_on_at_threads_that_are_joined() {
         return skip(why);
     }
     let directory = tempfile::tempdir().unwrap();
-    let (trace, truth) = recorded(&directory);
+    let (trace, truth) = recorded(&directory, 3);
 
     let rows = csv_rows(&table(&trace, &["critical", "--format", "csv"]));
     let path = |name: &str| rows.iter().find(|row| row["name"].contains(name)).expect(name);
@@ -110,7 +110,8 @@ fn a_phase_of_a_replay_begins_when_the_longest_thread_of_the_one_before_has_ende
     }
     most_of(3, 1, || {
         let directory = tempfile::tempdir().unwrap();
-        let (trace, truth) = recorded(&directory);
+        // A replay takes their sleep for work: three threads on two processors would take longer.
+        let (trace, truth) = recorded(&directory, 2);
         let run_ns = |factor: &str| {
             let document = json(&trace, &["whatif", "--hold", factor]);
             document["rows"][0]["run_ns"].as_i64().unwrap()

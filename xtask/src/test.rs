@@ -117,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 
 /// Runs the parts, prints their table, and returns the names of those that failed.
 fn run_once(parts: &[Part]) -> Vec<String> {
-    let context = Context::default();
+    let context = Context::of(parts);
     let mut results = Vec::new();
     for stage in [Stage::Building, Stage::Testing] {
         if stage == Stage::Testing

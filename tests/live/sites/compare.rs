@@ -47,8 +47,12 @@ pub(crate) struct Comparison {
     pub(crate) paired: u64,
     /// Paired waits with the same site.
     pub(crate) equal: u64,
+    /// Those of them for which the recorders chose another one of the functions at the site: linkers merge functions with equal code.
+    pub(crate) renamed: u64,
     /// Paired waits whose site klock marks as a guess.
     pub(crate) marked: u64,
+    /// Paired waits for which klock's stack ends before the site: its frames are the first of perf's.
+    pub(crate) short: u64,
     /// Paired waits with another site, which is not marked.
     pub(crate) wrong: u64,
     /// Paired waits for which perf's stack ends before the site. They are not counted in `paired`.
@@ -61,7 +65,9 @@ pub(crate) struct Comparison {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Equal,
+    Renamed,
     Marked,
+    Short,
     Wrong,
     Cut,
 }
@@ -73,7 +79,12 @@ pub(crate) fn compare(perf: &[Wait], klock: &[Wait]) -> Comparison {
     for (perf, klock) in pairs(perf, klock) {
         match verdict(perf, klock, &is_own) {
             Verdict::Equal => comparison.equal += 1,
+            Verdict::Renamed => {
+                comparison.equal += 1;
+                comparison.renamed += 1;
+            }
             Verdict::Marked => comparison.marked += 1,
+            Verdict::Short => comparison.short += 1,
             Verdict::Cut => comparison.cut += 1,
             Verdict::Wrong => {
                 comparison.wrong += 1;
@@ -83,7 +94,7 @@ pub(crate) fn compare(perf: &[Wait], klock: &[Wait]) -> Comparison {
             }
         }
     }
-    comparison.paired = comparison.equal + comparison.marked + comparison.wrong;
+    comparison.paired = comparison.equal + comparison.marked + comparison.short + comparison.wrong;
     comparison
 }
 
@@ -145,19 +156,23 @@ fn verdict(perf: &Wait, klock: &Wait, own: &HashMap<(&str, u64), bool>) -> Verdi
     let (perf, klock) = (until_scheduler(&perf.frames), until_scheduler(&klock.frames));
     let (perf_site, klock_site) = (site_of(perf), site_of(klock));
     let equal = match (perf_site, klock_site) {
-        (Some(a), Some(b)) => is_same(&perf[a], &klock[b]),
+        (Some(a), Some(b)) => is_same_place(&perf[a], &klock[b]),
         (None, None) if perf.len() < 2 => return Verdict::Cut,
         (None, None) => {
             let mut rest = klock.iter();
             // Each recorder chooses among the names that the C library has for an address.
             perf.iter().all(|a| rest.any(|b| is_same_place(a, b)))
         }
+        (Some(_), None) if is_begin_of(klock, perf) => return Verdict::Short,
         (Some(_), None) => false,
         (None, Some(_)) => return Verdict::Cut,
     };
     let last = klock_site.unwrap_or(klock.len().saturating_sub(1).min(1));
     match (equal, klock.get(last)) {
         (_, Some(frame)) if frame.marked => Verdict::Marked,
+        (true, Some(frame)) if perf_site.is_some_and(|site| !has_same_name(&perf[site], frame)) => {
+            Verdict::Renamed
+        }
         (true, Some(_)) => Verdict::Equal,
         (true, None) => Verdict::Cut,
         (false, _) => Verdict::Wrong,
@@ -177,10 +192,18 @@ fn is_same_place(perf: &Frame, klock: &Frame) -> bool {
     perf.module == klock.module && (perf.offset == klock.offset || perf.offset == klock.offset + 1)
 }
 
-/// Whether both recorders found the same instruction, and the same function if both have a name for it.
-fn is_same(perf: &Frame, klock: &Frame) -> bool {
+/// Whether a stack of more than a leaf is the begin of another one, apart from frames that are marked as guesses.
+fn is_begin_of(short: &[Frame], long: &[Frame]) -> bool {
+    let certain: Vec<&Frame> = short.iter().take_while(|frame| !frame.marked).collect();
+    certain.len() > 1
+        && certain.len() <= long.len()
+        && long.iter().zip(certain).all(|(a, b)| is_same_place(a, b))
+}
+
+/// Whether both recorders have the same name for the function, or one of them none.
+fn has_same_name(perf: &Frame, klock: &Frame) -> bool {
     let names = (perf.functions.last(), klock.functions.last());
-    is_same_place(perf, klock) && names.0.is_none_or(|a| names.1.is_none_or(|b| bare(a) == bare(b)))
+    names.0.is_none_or(|a| names.1.is_none_or(|b| bare(a) == bare(b)))
 }
 
 /// Returns a function's name without its arguments, and without the suffixes of compilers.
@@ -242,7 +265,14 @@ mod tests {
         let marked = Frame { marked: true, ..other };
         assert_eq!(counts(&[libc.clone(), one.clone()], &[libc.clone(), marked]), [0, 1, 0, 0]);
         assert_eq!(counts(std::slice::from_ref(&libc), &[libc.clone(), one.clone()]), [0, 0, 0, 1]);
-        assert_eq!(counts(&[libc.clone(), one], &[libc]), [0, 0, 1, 0], "a missing site is wrong");
+        assert_eq!(
+            counts(&[libc.clone(), one.clone()], std::slice::from_ref(&libc)),
+            [0, 0, 1, 0],
+            "a leaf has no site"
+        );
+        let caller = frame("/lib/libc.so.6", 24, "caller");
+        let long = compare(&[wait(0, &[libc.clone(), caller.clone(), one])], &[wait(900, &[libc, caller])]);
+        assert_eq!((long.paired, long.short, long.wrong), (1, 1, 0));
     }
 
     #[test]
@@ -272,6 +302,14 @@ mod tests {
         };
         assert_eq!(counts(&of(8, "__madvise"), &of(8, "__GI_madvise")), [1, 0, 0, 0]);
         assert_eq!(counts(&of(8, "__madvise"), &of(16, "__madvise")), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn another_name_of_a_site_is_counted() {
+        let of = |name: &str| [wait(0, &[frame("/bin/a", 8, name)])];
+        let compared = |a: &str, b: &str| compare(&of(a), &of(b));
+        assert_eq!((compared("f(int)", "f").equal, compared("f(int)", "f").renamed), (1, 0));
+        assert_eq!((compared("f", "g").equal, compared("f", "g").renamed), (1, 1));
     }
 
     #[test]

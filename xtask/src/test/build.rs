@@ -38,9 +38,12 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// Builds klock and the test programs of all crates in the dev profile.
-    pub(super) fn make() -> Result<Self> {
-        let build = Self::of(Run::cargo(&["test", "--no-run", "--workspace", "--exclude", "record-ebpf"]))?;
+    /// Builds klock and the test programs of all crates in the dev profile, the recorder with some optimization if asked for.
+    pub(super) fn make(has_fast_recorder: bool) -> Result<Self> {
+        let fast: &[&str] =
+            if has_fast_recorder { &["--config", "profile.dev.package.record.opt-level=1"] } else { &[] };
+        let cargo = Run::cargo(&["test", "--no-run", "--workspace", "--exclude", "record-ebpf"]);
+        let build = Self::of(cargo.args(fast))?;
         ensure!(build.klock.is_file(), "cargo did not name klock's executable");
         Ok(build)
     }

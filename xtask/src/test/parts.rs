@@ -139,9 +139,15 @@ impl Part {
 #[derive(Default)]
 pub(super) struct Context {
     build: OnceLock<Build>,
+    /// Whether a part of the full size runs. Some of them record more than a recorder without optimization can take.
+    is_full: bool,
 }
 
 impl Context {
+    pub(super) fn of(parts: &[Part]) -> Self {
+        Self { is_full: parts.iter().any(|part| part.size == Size::Full), ..Self::default() }
+    }
+
     pub(super) fn build(&self) -> Result<&Build> {
         self.build.get().context("the build failed")
     }
@@ -237,7 +243,7 @@ fn documentation() -> Result<Tally> {
 }
 
 fn build(context: &Context) -> Result<Tally> {
-    ensure!(context.build.set(Build::make()?).is_ok(), "built twice");
+    ensure!(context.build.set(Build::make(context.is_full)?).is_ok(), "built twice");
     Ok(Tally::passed())
 }
 
