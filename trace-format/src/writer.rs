@@ -309,6 +309,7 @@ impl TraceWriter {
         };
         files.journal.remove()?;
         files.backlog.remove()?;
+        files.events.unlock();
         ended.map(|()| TraceSize { events: self.rows, event_bytes, total_bytes: event_bytes + side_bytes })
     }
 
@@ -418,6 +419,19 @@ mod tests {
         writer.finish(&RunInfo::default(), &stacks, &[], &[]).unwrap();
         let counts = Trace::open(&path).unwrap().stack_counts().unwrap();
         assert_eq!((counts.stacks, counts.frames, counts.named), (9_000, 127 * 9_000, 126 * 9_000));
+    }
+
+    #[test]
+    fn a_finished_trace_is_unlocked_although_a_child_still_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let writer = TraceWriter::create(&path, false).unwrap();
+        let of_child = Arc::clone(&writer.regular.as_ref().unwrap().files.events.file);
+        let again = || TraceWriter::create(&path, true).map(drop);
+        assert!(again().is_err(), "locked while it is written");
+        writer.finish(&RunInfo::default(), &[], &[], &[]).unwrap();
+        again().unwrap();
+        drop(of_child);
     }
 
     #[test]

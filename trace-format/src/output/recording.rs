@@ -170,6 +170,11 @@ impl NamedFile {
         if self.location.refers_to(&self.file) { self.location.remove() } else { Ok(()) }
     }
 
+    /// Unlocks the file, which closing it may not do: a child has the same open file between fork and exec.
+    pub(crate) fn unlock(&self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+
     /// Returns an error if the file has lost its name.
     pub(crate) fn check_exists(&self) -> Result<(), OutputError> {
         match fstat(&self.file) {
