@@ -115,6 +115,8 @@ fn percent(part: f64) -> String {
     if percent.abs() < 99.95 {
         return format!("{percent:+.1} %");
     }
-    let sign = if percent < 0.0 { '-' } else { '+' };
-    format!("{sign}{} %", units::exact(percent.abs().round() as u64))
+    if percent < 1000.0 {
+        return format!("{percent:+.0} %");
+    }
+    format!("{} times", units::exact((part + 1.0).round() as u64))
 }
