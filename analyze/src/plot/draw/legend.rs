@@ -127,27 +127,33 @@ impl Captions {
     }
 }
 
+/// Returns the sums of what is shown; of a part, those of the whole recording too.
 fn sums(chart: &Chart) -> Vec<String> {
-    let totals = &chart.totals;
+    let (totals, overall) = (&chart.totals, &chart.overall);
     let many =
         |n: u64, one: &str, more: &str| format!("{} {}", units::count(n), if n == 1 { one } else { more });
+    let whole = |whole: String| if chart.busiest { format!(" of {whole}") } else { String::new() };
+    let duration = |shown_ns: i64, whole_ns: i64| {
+        format!("{}{}", units::duration(shown_ns), whole(units::duration(whole_ns)))
+    };
     let mut sums = Vec::new();
     if chart.holds_recorded {
         sums.push(format!(
             "{}, {} held",
             many(totals.holds, "hold", "holds"),
-            units::duration(totals.hold_ns)
+            duration(totals.hold_ns, overall.holds.total_ns)
         ));
     } else if totals.unmeasured > 0 {
         sums.push(many(totals.unmeasured, "acquisition", "acquisitions"));
     }
     let waits = many(totals.waits, "wait", "waits");
-    sums.push(format!("{waits}, {} waited in total", units::duration(totals.wait_ns)));
+    sums.push(format!("{waits}, {} waited in total", duration(totals.wait_ns, overall.waits.total_ns)));
     if totals.abandoned > 0 {
         sums.push(format!("{} given up", many(totals.abandoned, "wait", "waits")));
     }
-    let span = i64::try_from(chart.grid.span_ns()).unwrap_or(i64::MAX);
-    sums.push(format!("{} shown", units::duration(span)));
+    let span = |ns: i128| i64::try_from(ns).unwrap_or(i64::MAX);
+    let (shown_ns, whole_ns) = (span(chart.grid.span_ns()), span(overall.latencies.grid.span_ns()));
+    sums.push(format!("{} shown", duration(shown_ns, whole_ns)));
     sums
 }
 

@@ -8,6 +8,9 @@ use intervals::items::{Item, Sink};
 /// Slices of the trace between which a window can begin.
 const SLICES: usize = 1 << 15;
 
+/// How many times the intervals of a chosen window a whole recording may have: it is worth smaller bars.
+const FITS: u64 = 4;
+
 /// The waiting, the holding and the number of intervals of each slice of time.
 #[derive(Debug)]
 pub(super) struct Activity {
@@ -25,12 +28,12 @@ impl Activity {
         Self { grid, wait_ns, held_ns, begun: vec![0; grid.columns()] }
     }
 
-    /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have no more.
+    /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have at most [`FITS`] times as many.
     ///
     /// Windows are halved until the one with the most waiting is small enough. Without waits, the most holding counts,
     /// so that a long hold is seen; without holds, the most intervals.
     pub(super) fn busiest(&self, most: u64) -> Option<(i64, i64)> {
-        if self.begun.iter().sum::<u64>() <= most {
+        if self.begun.iter().sum::<u64>() <= most.saturating_mul(FITS) {
             return None;
         }
         let begun: Vec<i64> = self.begun.iter().map(|n| i64::try_from(*n).unwrap_or(i64::MAX)).collect();
