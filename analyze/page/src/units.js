@@ -46,4 +46,4 @@ export function show(value, kind, strings) {
 }
 
 /** A mean number of tasks, from thousandths. @param {number} thousandths @returns {string} */
-export const mean = thousandths => (thousandths / 1000).toFixed(thousandths < 100 ? 3 : 1);
+export const mean = thousandths => (thousandths / 1000).toFixed(thousandths % 1000 === 0 ? 0 : thousandths < 100 ? 3 : 1);

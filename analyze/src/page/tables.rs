@@ -31,11 +31,14 @@ pub(super) fn table<T: Table>(
             Cell::Text(text) => Some(pack.label(&text)),
         });
         let cells: Vec<Option<i64>> = cells.collect();
-        let is_chosen = shown.is_empty() || shown.iter().any(|word| column.is_called(word));
+        // Some columns are hidden unless the table has something to show in them.
+        let is_chosen = if shown.is_empty() {
+            column.field.is_shown
+        } else {
+            column.role == Role::Name || shown.iter().any(|word| column.is_called(word))
+        };
         ColumnData {
-            is_shown: column.role != Role::Identity
-                && column.field.is_shown
-                && (is_chosen || column.role == Role::Name),
+            is_shown: column.role != Role::Identity && is_chosen,
             is_name: column.role == Role::Name,
             sums: column.merge == Some(Merge::Sum),
             kind: word(column.field.kind),
