@@ -202,9 +202,6 @@ pub(super) fn write(args: &args::Table, table: &impl Table, sorted_by: &str) -> 
         output::message(out::NO_ROW);
         return Ok(Exit::Done);
     }
-    for warning in table.warnings() {
-        out::warn(output, Some(warning));
-    }
     let page = Page {
         format: output.format,
         style: out::style(output),
@@ -213,6 +210,9 @@ pub(super) fn write(args: &args::Table, table: &impl Table, sorted_by: &str) -> 
         hides_zeros: args.rows.limit.is_none() && !args.rows.all,
         has_conditions: !args.rows.having.is_empty(),
     };
+    for warning in table.warnings(&page) {
+        out::warn(output, Some(warning));
+    }
     out::write(output, |out| Ok(table.write(&page, out)?))?;
     out::notes(output, |style, out| table.write_trust(style, out))?;
     Ok(if table.is_empty() && is_asked_for { Exit::Nothing } else { Exit::Done })

@@ -203,7 +203,9 @@ fn assemble(input: &Input<'_>, plan: &timeline::Plan, computed: Computed) -> Res
     let _ = report.trust.write(&mut notes);
     let warnings: Vec<String> =
         report.trust.deadlocks.iter().cloned().chain(report.trust.warning()).collect();
-    let about = About::of(input.trace, &warnings, &String::from_utf8_lossy(&notes), &mut pack);
+    // The answer beside the verdicts names the deadlocks.
+    let loss: Vec<String> = report.trust.warning().into_iter().collect();
+    let about = About::of(input.trace, &loss, &String::from_utf8_lossy(&notes), &mut pack);
     let strings = pack.take_strings();
     Ok(Page { data: Data { strings, about, verdicts, tables, timeline, flames, pictures }, pack, warnings })
 }

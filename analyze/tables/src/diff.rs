@@ -263,7 +263,7 @@ impl Table for Diff {
         self.rows.is_empty()
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, _page: &Page) -> Vec<String> {
         self.trusts().into_iter().filter_map(|(_, trust)| trust.warning()).collect()
     }
 

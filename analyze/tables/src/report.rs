@@ -24,7 +24,7 @@ use super::{
 use intervals::{
     input::filter::Filter,
     input::trust::{About, Trust},
-    input::{Input, readers},
+    input::{Input, names::purposes::Purpose, readers},
 };
 use output::{
     Column, Role,
@@ -363,7 +363,7 @@ fn verdict(report: &Report) -> Option<String> {
         report.is_unfiltered && report.traces == 1 && trust.lost == 0 && trust.waits_open_at_end == 0;
     let waited_ns = report.totals.get("wait_total_ns")?.checked_add(trust.abandoned_wait_ns)?;
     let waited_ns = waited_ns.checked_add(report.totals.get("polled_ns")?)?;
-    let waited_ns = waited_ns.checked_add(trust.undecided_ns())?;
+    let waited_ns = waited_ns.checked_add(trust.left_out_ns(Purpose::Undecided))?;
     let is_little = waited_ns.checked_mul(100)? < trust.span_ns.checked_mul(LEAST_PERCENT)?;
     (is_whole && is_little && !report.rows.is_empty()).then(|| {
         format!(

@@ -116,7 +116,7 @@ pub trait Table: Serialize + Sized {
     }
 
     /// Returns the warnings that are given before the numbers.
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, _page: &Page) -> Vec<String> {
         self.trust().deadlocks.iter().cloned().chain(self.trust().warning()).collect()
     }
 
@@ -156,7 +156,7 @@ pub trait Table: Serialize + Sized {
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
         let style = page.style;
-        for warning in self.warnings() {
+        for warning in self.warnings(page) {
             style.warning(&warning, out)?;
         }
         match self.nothing() {

@@ -18,10 +18,10 @@ use intervals::{
     engine::deadlock::{Deadlock, DeadlockKind},
     input::filter::Filter,
     input::trust::{About, Trust, TrustCounter},
-    input::{Input, ReadOutcome, readers},
+    input::{Input, ReadOutcome, names::purposes::Purpose, readers},
     ledger::Ledger,
 };
-use output::{Column, Page, error::AnalyzeError, layout};
+use output::{Column, Format, Page, error::AnalyzeError, layout};
 
 mod answer;
 mod fact_names;
@@ -106,7 +106,7 @@ pub struct Gathered<'a> {
     inputs: &'a [Input<'a>],
     options: &'a WhyOptions,
     used: Vec<UsedLock>,
-    stuck: Option<DeadlockKind>,
+    deadlocks: Vec<(DeadlockKind, String)>,
     trusts: Vec<Trust>,
     /// By input.
     parts: Vec<PartsByLock<'a>>,
@@ -114,7 +114,14 @@ pub struct Gathered<'a> {
 
 /// Gathers the use of all locks, from which those that are judged are chosen.
 pub fn gather<'a>(inputs: &'a [Input<'a>], options: &'a WhyOptions) -> Gathered<'a> {
-    Gathered { inputs, options, used: Vec::new(), stuck: None, trusts: Vec::new(), parts: Vec::new() }
+    Gathered {
+        inputs,
+        options,
+        used: Vec::new(),
+        deadlocks: Vec::new(),
+        trusts: Vec::new(),
+        parts: Vec::new(),
+    }
 }
 
 impl<'a> Gather for Gathered<'a> {
@@ -132,8 +139,8 @@ impl<'a> Gather for Gathered<'a> {
             found.extend(sink.into_locks());
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
-        let ((deadlocked, first), end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
-        self.stuck = self.stuck.or(first);
+        let ((deadlocked, deadlock_kinds), end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
+        self.deadlocks.extend(deadlock_kinds.into_iter().zip(trust.deadlocks.iter().cloned()));
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
             let deadlock = deadlocked.get(&lock).copied();
             UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns, stalled_ns: 0 }
@@ -158,7 +165,7 @@ impl<'a> Gathered<'a> {
     /// Chooses the locks that are judged, judges them by the causes of their waits, and may predict what the changes would gain that the verdicts
     /// ask for.
     pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
-        let Self { inputs, options, mut used, stuck, trusts, mut parts } = self;
+        let Self { inputs, options, mut used, deadlocks, trusts, mut parts } = self;
         if options.limit.is_some() && options.filter == Filter::default() {
             let is_kernel = |used: &UsedLock| inputs[used.input].names.is_kernel(used.lock);
             let others = used.iter().filter(|used| !is_kernel(used)).map(UsedLock::lost_ns);
@@ -177,8 +184,8 @@ impl<'a> Gathered<'a> {
         let mut locks_total = used.len();
         used.truncate(options.limit.unwrap_or(usize::MAX));
         let judged_ns = used.iter().map(UsedLock::lost_ns).fold(0, i64::saturating_add);
-        let undecided_ns = trusts.iter().map(Trust::undecided_ns).fold(0, i64::saturating_add);
         let trust = Trust::merged(trusts);
+        let undecided_ns = trust.left_out_ns(Purpose::Undecided);
         let busy = match inputs {
             [input] if options.filter == Filter::default() => answer::busy(input, trust.span_ns),
             _ => None,
@@ -234,21 +241,22 @@ impl<'a> Gathered<'a> {
             has_locks: inputs.iter().any(|input| !input.names.locks().is_empty()),
             has_off_cpu,
             waited_ns: [waited_ns, judged_ns],
+            barrier_ns: trust.left_out_ns(Purpose::Barrier),
             busy,
-            stuck,
+            deadlocks,
             ledger,
         };
         Ok(Why { traces: inputs.len(), locks, locks_total, recordings, trust })
     }
 }
 
-/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected. The kind of the first deadlock comes
+/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected. The kind of each deadlock comes
 /// last.
 fn deadlocked(
     input: &Input<'_>,
     outcome: &ReadOutcome,
     trust: &Trust,
-) -> Result<(FxHashMap<LockId, DeadlockKind>, Option<DeadlockKind>), AnalyzeError> {
+) -> Result<(FxHashMap<LockId, DeadlockKind>, Vec<DeadlockKind>), AnalyzeError> {
     let mut deadlocks = outcome.deadlocks.clone();
     if deadlocks.is_empty() && !trust.deadlocks.is_empty() {
         deadlocks = input.all_deadlocks()?.deadlocks;
@@ -260,7 +268,7 @@ fn deadlocked(
             members.flat_map(|member| [member.has.lock().unwrap_or(member.wants.lock), member.wants.lock]);
         kinds.extend(locks.map(|lock| (lock, deadlock.kind())));
     }
-    Ok((kinds, deadlocks.first().map(Deadlock::kind)))
+    Ok((kinds, deadlocks.iter().map(Deadlock::kind).collect()))
 }
 
 impl Why {
@@ -337,6 +345,13 @@ impl Table for Why {
 
     fn about(&self) -> About {
         About::Blame
+    }
+
+    /// The answer in sentences names the deadlocks.
+    fn warnings(&self, page: &Page) -> Vec<String> {
+        let is_said = page.format == Format::Text && page.columns.is_empty();
+        let deadlocks = self.trust.deadlocks.iter().filter(|_| !is_said);
+        deadlocks.cloned().chain(self.trust.warning()).collect()
     }
 
     fn nothing(&self) -> Option<String> {

@@ -180,10 +180,10 @@ pub struct LeftOut {
 }
 
 impl Trust {
-    /// The time of waits that may be for locks, in ns, as far as their end was seen.
-    pub fn undecided_ns(&self) -> i64 {
-        let undecided = self.left_out.iter().filter(|left_out| left_out.purpose == Purpose::Undecided);
-        undecided.map(|left_out| left_out.wait_ns).fold(0, i64::saturating_add)
+    /// The time of waits for a purpose that are left out, in ns, as far as their end was seen.
+    pub fn left_out_ns(&self, purpose: Purpose) -> i64 {
+        let waits = self.left_out.iter().filter(|left_out| left_out.purpose == purpose);
+        waits.map(|left_out| left_out.wait_ns).fold(0, i64::saturating_add)
     }
 
     /// Returns the trust of several traces together.

@@ -42,12 +42,15 @@ pub(super) struct Recordings {
     /// All waiting for locks; that for the judged ones.
     #[serde(skip)]
     pub(super) waited_ns: [i64; 2],
+    /// Waits at barriers.
+    #[serde(skip)]
+    pub(super) barrier_ns: i64,
     /// The part of the processors' time that the program ran, in millionths, and their number, if that is known.
     #[serde(skip)]
     pub(super) busy: Option<(i64, u32)>,
-    /// Why tasks are stuck at the end, if some are.
+    /// The deadlocks at the end, and the sentence that names the tasks.
     #[serde(skip)]
-    pub(super) stuck: Option<DeadlockKind>,
+    pub(super) deadlocks: Vec<(DeadlockKind, String)>,
     /// Where the time of all tasks went, if everything is selected and no lock slows anybody down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ledger: Option<Ledger>,
@@ -65,8 +68,8 @@ impl Recordings {
         if locks.is_empty() {
             return Answer::default();
         }
-        if is_quiet && self.stuck.is_some() {
-            return first(self.stuck_lines());
+        if !self.deadlocks.is_empty() {
+            return first(self.deadlock_lines(is_quiet));
         }
         if let Some(lines) = self.spread(locks_total) {
             return first(lines);
@@ -79,17 +82,20 @@ impl Recordings {
             None if is_quiet => last(vec![
                 "what was selected is not the cause: `klock why` without a filter judges the locks that were waited for longest".to_owned(),
             ]),
-            _ => first(self.busy_lines()),
+            _ => first(self.barrier_line().into_iter().chain(self.busy_lines()).collect()),
         }
     }
 
     /// Returns why no lock was waited for, in place of a table.
     pub(super) fn nobody_waited(&self) -> String {
         let lines = |ledger: &Ledger| self.not_the_cause(ledger).join("\n");
+        if !self.deadlocks.is_empty() {
+            return format!(
+                "nobody waited for a lock, but tasks are stuck\n{}",
+                self.deadlock_lines(true).join("\n")
+            );
+        }
         match (self.has_locks, self.has_off_cpu, &self.ledger) {
-            _ if self.stuck.is_some() => {
-                format!("nobody waited for a lock, but {}", self.stuck_lines().join("\n"))
-            }
             (false, _, Some(ledger)) if !ledger.unrecorded().is_empty() => {
                 format!("no locks were recorded; {}", lines(ledger))
             }
@@ -104,10 +110,17 @@ impl Recordings {
         }
     }
 
-    /// Returns why tasks are stuck, and what to do.
-    fn stuck_lines(&self) -> Vec<String> {
-        let (evidence, advice) = verdicts::deadlock(self.stuck);
-        vec![format!("tasks are stuck at the end: {evidence}"), advice.to_owned()]
+    /// Returns who waits for whom, a line for each task, and what to do if no verdict says it.
+    fn deadlock_lines(&self, advises: bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (kind, deadlock) in &self.deadlocks {
+            let (evidence, advice) = verdicts::deadlock(*kind);
+            let (what, tasks) = deadlock.split_once(": ").unwrap_or(("deadlock", deadlock));
+            lines.push(format!("{what}: {evidence}"));
+            lines.extend(tasks.split("; ").map(str::to_owned));
+            lines.extend(advises.then(|| advice.to_owned()));
+        }
+        lines
     }
 
     /// Returns that the waiting is spread over many locks, such as a condition variable for each wait of a thread, if the judged ones have less
@@ -128,6 +141,18 @@ impl Recordings {
                     self.trace
                 ),
             ]
+        })
+    }
+
+    /// Returns that threads waited long at barriers, and longer than for locks.
+    fn barrier_line(&self) -> Option<String> {
+        let Self { trace, barrier_ns, waited_ns: [waited_ns, _], span_ns, .. } = self;
+        let is_long = barrier_ns.saturating_mul(100) >= span_ns.saturating_mul(SPREAD_PERCENT);
+        (is_long && barrier_ns > waited_ns).then(|| {
+            format!(
+"threads waited {} at barriers for the thread that came last: divide the work more evenly (`klock report{trace} --idle --by site` shows where)",
+                units::duration(*barrier_ns)
+            )
         })
     }
 
@@ -158,6 +183,7 @@ impl Recordings {
         let (lived, shares) = (units::duration(ledger.alive_ns), ledger.shares());
         let mut lines =
             vec![headline.to_owned(), format!("of the {lived} that all threads together lived: {shares}")];
+        lines.extend(self.barrier_line());
         if ledger.ready_ns.saturating_mul(5) > ledger.alive_ns {
             let without_cpu = "more threads are ready to run than processors are free";
             lines.push(format!("{without_cpu}: fewer threads, or fewer programs beside this one"));

@@ -451,6 +451,8 @@ fn of_threads_that_are_idle_is_said_who_ends_that() {
         said.contains("1. threads are idle here") && said.contains("C (tid 103, pid 100) came last"),
         "{said}"
     );
+    let said = written(&why(&[testing::trace(text).trace], &WhyOptions::default()).unwrap(), Text, None);
+    assert!(said.contains("threads waited 1.80 µs at barriers for the thread that came last: "), "{said}");
 }
 
 #[test]
@@ -560,7 +562,13 @@ fn a_deadlock_comes_first_whatever_else_was_waited_for() {
     let table = why(&traces, &WhyOptions { limit: Some(2), ..WhyOptions::default() }).unwrap();
     let first = |at: usize| table.locks[at].findings[0].verdict;
     assert_eq!((first(0), first(1), table.locks_total), (Verdict::Deadlock, Verdict::Deadlock, 3));
-    assert!(written(&table, Text, None).contains("take these locks in the same order everywhere"));
+    let text = written(&table, Text, None);
+    assert!(
+        text.starts_with("-> deadlock at the end: each of them waits for a lock that another one holds\n"),
+        "{text}"
+    );
+    assert!(text.contains("   - A (tid 103, pid 100) has #1 x (pthread_mutex) (p.c:1)"), "{text}");
+    assert!(text.contains("take these locks in the same order everywhere"), "{text}");
     let Ok(lock) = "x".parse();
     let filter = Filter { lock: Some(lock), ..Filter::default() };
     let alone = why(&traces, &WhyOptions { filter, ..WhyOptions::default() }).unwrap();

@@ -314,13 +314,14 @@ impl<'a> Rules<'a> {
         };
         // Without holds, a lock is never known to be free.
         let handoff = if facts.is_unmeasured { Rule::default() } else { handoff };
+        let of_deadlock = deadlock(facts.deadlock.unwrap_or(DeadlockKind::Order));
         match verdict {
             V::Deadlock => Rule {
                 heading: "tasks wait for each other for ever",
                 holds: facts.deadlock.is_some(),
                 explains_ns: facts.deadlock.map(|_| parts.waited_ns),
-                evidence: deadlock(facts.deadlock).0.into(),
-                advice: deadlock(facts.deadlock).1.into(),
+                evidence: of_deadlock.0.into(),
+                advice: of_deadlock.1.into(),
                 ..Rule::default()
             },
             V::Quiet => {
@@ -513,37 +514,37 @@ pub(super) fn mean(ns: i64, n: i64) -> String {
 }
 
 /// Returns the evidence and the advice of a deadlock.
-pub(super) const fn deadlock(kind: Option<DeadlockKind>) -> (&'static str, &'static str) {
+pub(super) const fn deadlock(kind: DeadlockKind) -> (&'static str, &'static str) {
     match kind {
-        None | Some(DeadlockKind::Order) => (
+        DeadlockKind::Order => (
             "each of them waits for a lock that another one holds",
             "take these locks in the same order everywhere",
         ),
-        Some(DeadlockKind::Itself) => (
+        DeadlockKind::Itself => (
             "a task waits for a lock that it holds itself",
             "do not take it in functions that are called with it, nor in a signal handler that interrupts its holder",
         ),
-        Some(DeadlockKind::Reader) => (
+        DeadlockKind::Reader => (
             "a reader waits behind a writer, which waits for an earlier hold of the same reader",
             "do not read-lock it inside a read-lock, or use a kind that prefers readers",
         ),
-        Some(DeadlockKind::Join) => (
+        DeadlockKind::Join => (
             "a task waits for the end of a thread that needs what the task holds",
             "release the lock before joining the thread",
         ),
-        Some(DeadlockKind::Signal) => (
+        DeadlockKind::Signal => (
             "a task waits for a signal, and every task that could signal waits for it",
             "release all other locks before waiting for the condition variable",
         ),
-        Some(DeadlockKind::Fork) => (
+        DeadlockKind::Fork => (
             "another thread of the parent held it when the process was forked, so no thread of the child can release it",
             "take it around the fork (pthread_atfork), or only call exec in the child",
         ),
-        Some(DeadlockKind::Nobody) => (
+        DeadlockKind::Nobody => (
             "every thread of the process waits, so none of them can end the wait",
             "check under the mutex what the thread waits for before each wait, and set it there before signalling: a signal that comes too early is lost",
         ),
-        Some(DeadlockKind::Ended) => (
+        DeadlockKind::Ended => (
             "the task that holds it has ended, so the wait has no end",
             "release it on every way out of a thread, also when it is cancelled (pthread_cleanup_push), or make it a robust mutex",
         ),
