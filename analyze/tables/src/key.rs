@@ -7,10 +7,10 @@ mod dimension;
 mod part;
 mod row;
 
-pub use dimension::{By, Ids};
+pub use dimension::{Ids, Single, Subject, stack_label, syscall_label};
 pub(crate) use part::folded;
 pub use part::{Key, Part};
-pub use row::{RowKey, Single, Subject, stack_label, syscall_label};
+pub use row::{By, RowKey};
 
 /// Returns the columns of a key, their names with this prefix. A column that a row's key does not have is empty there.
 pub fn key_columns<R>(

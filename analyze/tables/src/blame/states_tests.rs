@@ -110,7 +110,7 @@ proptest! {
         (mode, min_wait_ns, from_ns) in
             (option::weighted(0.2, select(vec![Mode::Exclusive, Mode::Shared])), option::weighted(0.2, 0..9i64), option::weighted(0.2, 0..90i64)),
         (include_idle, to_ns) in (any::<bool>(), option::weighted(0.2, 90..200i64)),
-        by in select(key::By::ALL),
+        by in select(key::By::all()),
         group_rows in prop_oneof![Just(usize::MAX), 1..20usize],
     ) {
         let events = histories::with_off_cpu(&events, &off_cpu);

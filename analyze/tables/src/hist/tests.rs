@@ -114,11 +114,11 @@ proptest! {
         prop_assume!(!events.is_empty());
         let test = trace_of(events, 9);
         let filter = Filter { include_idle: true, ..Filter::default() };
-        for by in By::ALL {
-            let options = report::Options { by: *by, filter: filter.clone(), ..report::Options::default() };
+        for by in By::all() {
+            let options = report::Options { by, filter: filter.clone(), ..report::Options::default() };
             let report = report::report(std::slice::from_ref(&test.trace), &options).unwrap();
             for of in Of::ALL {
-                let options = Options { of: *of, by: Some(*by), filter: filter.clone(), ..Options::default() };
+                let options = Options { of: *of, by: Some(by), filter: filter.clone(), ..Options::default() };
                 let found = histogram(std::slice::from_ref(&test.trace), &options).unwrap();
                 for key in &found.keys {
                     prop_assert_eq!(key.key.buckets.iter().map(|bucket| bucket.count as i64).sum::<i64>(), key["count"]);

@@ -1,83 +1,122 @@
-//! The row of an interval in the ids of its trace, and the same with names.
+//! Which rows a table has: the row of an interval by one dimension, or by several as in `--by task,lock`, in the ids of its trace and with names.
 
-use trace_format::{LockId, LockKind, LockRow, StackId, Syscall, TaskId};
+use std::{fmt, str::FromStr};
+
+use serde::{Serialize, Serializer};
 
 use super::{
-    dimension::{By, Dimension, MOST_DIMENSIONS},
+    dimension::{Dimension, Ids, Single, Subject},
     part::{Key, Part},
 };
-use intervals::{
-    input::names::purposes::Purpose,
-    input::names::{Names, UNKNOWN, printable, shorten},
-    items::{Hold, Polling, TryFailure, Wait},
-};
-use output::layout::STACK_SEPARATOR;
+use intervals::input::names::{Names, printable};
+use output::AnalyzeError;
 
-/// The lock, task and stack that a row key is made of: a hold's at its acquisition, a wait's at its begin.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject {
-    pub lock: LockId,
-    pub task: TaskId,
-    pub stack: Option<StackId>,
-}
+/// The most dimensions of a row.
+pub(super) const MOST_DIMENSIONS: usize = 4;
 
-impl From<LockId> for Subject {
-    fn from(lock: LockId) -> Self {
-        Self { lock, task: TaskId(-1), stack: None }
-    }
-}
-
-impl From<(LockId, TaskId, Option<StackId>)> for Subject {
-    fn from((lock, task, stack): (LockId, TaskId, Option<StackId>)) -> Self {
-        Self { lock, task, stack }
-    }
-}
-
-impl From<&Hold> for Subject {
-    #[inline]
-    fn from(hold: &Hold) -> Self {
-        Self { lock: hold.lock, task: hold.task, stack: hold.stack }
-    }
-}
-
-impl From<&TryFailure> for Subject {
-    fn from(failure: &TryFailure) -> Self {
-        Self { lock: failure.lock, task: failure.task, stack: failure.stack }
-    }
-}
-
-impl From<&Polling> for Subject {
-    fn from(polling: &Polling) -> Self {
-        Self { lock: polling.lock, task: polling.task, stack: polling.stack }
-    }
-}
-
-impl From<&Wait> for Subject {
-    fn from(wait: &Wait) -> Self {
-        Self { lock: wait.lock, task: wait.task, stack: wait.stack }
-    }
-}
-
-/// A row of one dimension within one trace, by the ids of that trace.
+/// The key of a row: one dimension, or several, whose combinations are rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Single {
-    /// One row for the whole trace.
-    Host,
-    Lock(LockId),
-    /// An acquisition point and a class of locks.
-    Site(u32, Option<u32>),
-    /// The part of a stack that is shown, and a class of locks.
-    Stack(u32, Option<u32>),
-    Class(Option<u32>),
-    Kind(Option<LockKind>),
-    Task(TaskId),
-    /// The process id.
-    Process(Option<i32>),
-    Comm(Option<u32>),
-    Cgroup(Option<u32>),
-    Purpose(Purpose),
-    /// A system call, and the part of a stack that is shown.
-    Syscall(Syscall, u32),
+pub struct By(pub(super) [Option<Dimension>; MOST_DIMENSIONS]);
+
+#[allow(non_upper_case_globals, reason = "the names of the dimensions")]
+impl By {
+    pub const Lock: Self = Self::one(Dimension::Lock);
+    pub const Site: Self = Self::one(Dimension::Site);
+    pub const Class: Self = Self::one(Dimension::Class);
+    pub const Kind: Self = Self::one(Dimension::Kind);
+    pub const Task: Self = Self::one(Dimension::Task);
+    pub const Process: Self = Self::one(Dimension::Process);
+    pub const Comm: Self = Self::one(Dimension::Comm);
+    pub const Stack: Self = Self::one(Dimension::Stack);
+    pub const Cgroup: Self = Self::one(Dimension::Cgroup);
+    pub const Host: Self = Self::one(Dimension::Host);
+    pub const Purpose: Self = Self::one(Dimension::Purpose);
+    pub const TaskLock: Self = Self([Some(Dimension::Task), Some(Dimension::Lock), None, None]);
+
+    /// All single dimensions, and three lists.
+    #[cfg(test)]
+    pub fn all() -> Vec<Self> {
+        let lists = ["task,lock", "process,kind,stack", "task,lock,stack"];
+        let words = Dimension::ALL.iter().map(|dimension| dimension.as_str()).chain(lists);
+        words.map(|word| word.parse().unwrap()).collect()
+    }
+
+    const fn one(dimension: Dimension) -> Self {
+        Self([Some(dimension), None, None, None])
+    }
+
+    fn dimensions(self) -> impl Iterator<Item = Dimension> {
+        self.0.into_iter().flatten()
+    }
+
+    /// Returns whether rows have several dimensions.
+    pub(super) const fn is_list(self) -> bool {
+        self.0[1].is_some()
+    }
+
+    /// Returns the heading of the rows' names.
+    pub fn heading(self) -> String {
+        self.dimensions().map(|dimension| dimension.heading_and_ids().0).collect::<Vec<_>>().join(": ")
+    }
+
+    /// Returns the names of the columns that identify a row.
+    pub(super) fn columns(self) -> Vec<&'static str> {
+        let mut columns = Vec::new();
+        for column in self.dimensions().flat_map(|dimension| dimension.columns(self.is_list())) {
+            if !columns.contains(column) {
+                columns.push(*column);
+            }
+        }
+        columns
+    }
+
+    /// Returns the ids of an interval that decide its row.
+    pub fn ids(self) -> Ids {
+        self.dimensions().map(|dimension| dimension.heading_and_ids().1).fold(Ids::None, Ids::merge)
+    }
+
+    /// Returns how many functions of each stack the rows show: none, `depth`, or all if that is `None`.
+    pub fn frames(self, depth: Option<usize>) -> usize {
+        let shows_stacks = self.columns().iter().any(|column| matches!(*column, "stack" | "init_stack"));
+        if shows_stacks { depth.unwrap_or(usize::MAX) } else { 0 }
+    }
+}
+
+impl Default for By {
+    fn default() -> Self {
+        Self::Lock
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.dimensions().map(Dimension::as_str).collect::<Vec<_>>().join(","))
+    }
+}
+
+impl Serialize for By {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for By {
+    type Err = AnalyzeError;
+
+    fn from_str(text: &str) -> Result<Self, AnalyzeError> {
+        let mut by = Self([None; MOST_DIMENSIONS]);
+        for (at, word) in text.split(',').enumerate() {
+            let dimension = Some(word.parse::<Dimension>()?);
+            if at == MOST_DIMENSIONS || by.0.contains(&dimension) {
+                return Err(AnalyzeError::BadKeys {
+                    text: printable(text).into_owned(),
+                    most: MOST_DIMENSIONS,
+                });
+            }
+            by.0[at] = dimension;
+        }
+        Ok(by)
+    }
 }
 
 /// A row within one trace: its part of each dimension, by the ids of that trace; [`Key`] is the same with names.
@@ -134,94 +173,6 @@ impl RowKey {
     }
 }
 
-impl Single {
-    fn of(Subject { lock, task, stack }: Subject, dimension: Dimension, names: &Names) -> Self {
-        match dimension {
-            Dimension::Lock => Self::Lock(lock),
-            Dimension::Site => Self::Site(names.point_number(lock, stack), names.class_number(lock)),
-            Dimension::Stack => Self::Stack(names.chain_number(lock, stack), names.class_number(lock)),
-            Dimension::Host => Self::Host,
-            Dimension::Purpose => Self::Purpose(names.purposes().of(lock, stack)),
-            Dimension::Cgroup => Self::Cgroup(names.cgroup_number(task)),
-            Dimension::Class => Self::Class(names.class_number(lock)),
-            Dimension::Kind => Self::Kind(names.lock(lock).map(|lock| lock.kind)),
-            Dimension::Task => Self::Task(task),
-            Dimension::Process => Self::Process(names.task(task).map(|task| task.pid)),
-            Dimension::Comm => Self::Comm(names.comm_number(task)),
-        }
-    }
-
-    /// Returns the name of the row; safe to print.
-    pub fn label(self, names: &Names) -> String {
-        let class = |class: Option<u32>| {
-            class
-                .and_then(|class| names.class(class))
-                .map_or_else(|| UNKNOWN.to_owned(), |class| class.label())
-        };
-        let safe = |text: Option<&str>| text.map_or(UNKNOWN.into(), printable).into_owned();
-        match self {
-            Self::Lock(id) => names.lock_label(id),
-            Self::Site(point, of) => format!("{} ({})", names.point_of_number(point).label(), class(of)),
-            Self::Stack(chain, of) => {
-                format!("{} ({})", stack_label(names.chain_of_number(chain)), class(of))
-            }
-            Self::Class(of) => class(of),
-            Self::Kind(kind) => kind.map_or_else(|| UNKNOWN.to_owned(), |kind| kind.to_string()),
-            Self::Task(id) => names.task_label(id),
-            Self::Process(Some(pid)) if pid >= 0 => {
-                format!("{} (pid {pid})", safe(names.process_comm(pid)))
-            }
-            Self::Process(_) => UNKNOWN.to_owned(),
-            Self::Syscall(call, chain) => syscall_label(call, names.chain_of_number(chain)),
-            Self::Purpose(purpose) => purpose.to_string(),
-            Self::Host => safe(names.host()),
-            Self::Comm(comm) => safe(comm.and_then(|comm| names.comm_of_number(comm))),
-            Self::Cgroup(cgroup) => safe(cgroup.and_then(|cgroup| names.cgroup_of_number(cgroup))),
-        }
-    }
-
-    /// Returns the parts of its dimension, in the order of their columns.
-    fn parts(self, in_list: bool, names: &Names) -> Vec<(&'static str, Part)> {
-        let (dimension, parts): (_, Vec<Part>) = match self {
-            Self::Lock(id) => {
-                let lock = names.lock(id);
-                let own = if in_list {
-                    let init = names.chain_number(id, lock.and_then(|lock| lock.init_stack));
-                    vec![text(lock.and_then(|lock| lock.name.as_deref())), stack(init, names)]
-                } else {
-                    vec![lock.and_then(|lock| lock.pid).into()]
-                };
-                (Dimension::Lock, [vec![id.0.into()], address_and_kind(lock), own].concat())
-            }
-            Self::Site(point, class) => {
-                let point = names.point_of_number(point);
-                let file = text(point.file.as_deref().map(shorten));
-                let place = [file, point.line.into(), text(point.function.as_deref()), point.place().into()];
-                (Dimension::Site, [place.to_vec(), kind_and_name(class, names)].concat())
-            }
-            Self::Stack(chain, class) => {
-                (Dimension::Stack, [vec![stack(chain, names)], kind_and_name(class, names)].concat())
-            }
-            Self::Class(class) => (Dimension::Class, kind_and_name(class, names)),
-            Self::Kind(kind) => (Dimension::Kind, vec![kind.into()]),
-            Self::Task(id) => (Dimension::Task, of_task(id, names)),
-            Self::Process(pid) => {
-                let comm = pid.and_then(|pid| names.process_comm(pid));
-                (Dimension::Process, vec![pid.filter(|pid| *pid >= 0).into(), text(comm)])
-            }
-            Self::Comm(comm) => {
-                (Dimension::Comm, vec![text(comm.and_then(|comm| names.comm_of_number(comm)))])
-            }
-            Self::Cgroup(of) => (Dimension::Cgroup, vec![text(of.and_then(|of| names.cgroup_of_number(of)))]),
-            Self::Host => (Dimension::Host, vec![text(names.host())]),
-            Self::Purpose(purpose) => (Dimension::Purpose, vec![Part::Purpose(purpose)]),
-            // No table has a column for system calls.
-            Self::Syscall(..) => return vec![("syscall", self.label(names).into())],
-        };
-        dimension.columns(in_list).iter().copied().zip(parts).collect()
-    }
-}
-
 impl Key {
     /// Returns the key of a row with the names of its trace: the parts of its dimensions, in the order of their columns.
     pub fn of(row: impl Into<RowKey>, names: &Names) -> Self {
@@ -238,44 +189,23 @@ impl Key {
     }
 }
 
-fn text(text: Option<&str>) -> Part {
-    text.map(str::to_owned).into()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn stack(chain: u32, names: &Names) -> Part {
-    Part::Stack(names.chain_of_number(chain).to_vec())
-}
-
-fn kind_and_name(class: Option<u32>, names: &Names) -> Vec<Part> {
-    let class = class.and_then(|class| names.class(class));
-    vec![class.map(|class| class.kind).into(), text(class.and_then(|class| class.name.as_deref()))]
-}
-
-fn address_and_kind(lock: Option<&LockRow>) -> Vec<Part> {
-    let address = lock.and_then(|lock| lock.address).map(|address| format!("{address:#x}"));
-    vec![address.into(), lock.map(|lock| lock.kind).into()]
-}
-
-fn of_task(id: TaskId, names: &Names) -> Vec<Part> {
-    let task = names.task(id);
-    let (pid, tid) = (task.map(|task| task.pid), task.map(|task| task.tid));
-    vec![id.0.into(), pid.into(), tid.into(), text(task.and_then(|task| task.comm.as_deref()))]
-}
-
-/// Returns the functions of a stack as the name of a row; safe to print.
-pub fn stack_label(functions: &[String]) -> String {
-    if functions.is_empty() {
-        UNKNOWN.to_owned()
-    } else {
-        printable(&functions.join(STACK_SEPARATOR)).into_owned()
-    }
-}
-
-/// Returns the name of a system call with the functions that made it; safe to print.
-pub fn syscall_label(syscall: Syscall, stack: &[String]) -> String {
-    let call = if syscall == Syscall::NONE { "no system call".into() } else { syscall.name() };
-    match stack {
-        [] => call.into_owned(),
-        functions => format!("{call} ({})", stack_label(functions)),
+    #[test]
+    fn a_list_of_keys_has_the_columns_of_each_once_and_needs_the_ids_of_all() {
+        let of =
+            |text: &str| text.parse::<By>().map(|by| (by.to_string(), by.columns(), by.ids(), by.heading()));
+        let (text, columns, ids, heading) = of("task,lock,stack").unwrap();
+        let expected = "task_id pid tid comm lock_id address kind lock_name init_stack stack";
+        assert_eq!((text.as_str(), columns.join(" ").as_str(), ids), ("task,lock,stack", expected, Ids::All));
+        assert_eq!(heading, "task: lock: acquired at < called by (lock)");
+        assert_eq!(of("task,lock").unwrap().2, Ids::TaskAndLock);
+        assert_eq!(of("site,lock").unwrap().2, Ids::LockAndStack);
+        assert_eq!("task,lock".parse::<By>().unwrap(), By::TaskLock);
+        for wrong in ["task,task", "task,lock,site,kind,class", "task,", "task;lock"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 }

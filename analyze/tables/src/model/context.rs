@@ -92,5 +92,5 @@ fn inputs(events: Vec<Event>) -> Parts {
 
 /// Every key that rows can have.
 pub(super) fn any_key() -> impl proptest::strategy::Strategy<Value = By> {
-    proptest::sample::select(By::ALL)
+    proptest::sample::select(By::all())
 }

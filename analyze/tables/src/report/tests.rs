@@ -260,11 +260,11 @@ fn times_at_the_ends_of_the_clock_make_odd_numbers_but_no_panic() {
         "{min} A acquire m wait={max}\n{min} B wait m\n{max} A release m\n{max} B acquire m wait={min}\n{min} B release m
          {min} C acquire m wait={min}\n{max} C abandon m wait={min}\n0 D abandon m\n{max} - lost count={max}\n{min} E wait m"
     );
-    for key in By::ALL {
+    for key in By::all() {
         for (from_ns, to_ns) in [(None, None), (Some(min), Some(max)), (Some(max), None)] {
             let report = report_of(
                 &text,
-                &Options { filter: Filter { from_ns, to_ns, ..Filter::default() }, ..by(*key) },
+                &Options { filter: Filter { from_ns, to_ns, ..Filter::default() }, ..by(key) },
             );
             written(&report, Format::Text, &[], Some(80));
             text_of(|out| lockprof::write(&report, out));

@@ -192,8 +192,8 @@ proptest! {
 
         // The same however many keys are shown, and by whatever key.
         let sum = |timeline: &Timeline| timeline.series().fold(Cell::default(), |sum, series| sum.merge(series.total));
-        for by in By::ALL {
-            let other = of_trace(&test.trace, &Options { by: *by, limit: Some(limit), ..options.clone() });
+        for by in By::all() {
+            let other = of_trace(&test.trace, &Options { by, limit: Some(limit), ..options.clone() });
             prop_assert_eq!(sum(&other), sum(&whole), "{}", by);
             prop_assert!(other.keys.len() <= limit);
         }

@@ -29,11 +29,11 @@ fn the_number_of_readers_does_not_change_the_result() {
         history += &format!("{} {task} release {lock}\n", t + i % 90);
     }
     let test = testing::trace(&history);
-    for key in By::ALL {
-        let whole = report_by(1, &test.trace, &by(*key));
+    for key in By::all() {
+        let whole = report_by(1, &test.trace, &by(key));
         assert_eq!(whole.totals["count"], 300);
         for readers in [2, 3, 7] {
-            assert_eq!(report_by(readers, &test.trace, &by(*key)), whole, "{key}, {readers}");
+            assert_eq!(report_by(readers, &test.trace, &by(key)), whole, "{key}, {readers}");
         }
     }
 }

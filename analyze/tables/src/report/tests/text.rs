@@ -119,8 +119,8 @@ fn names_that_could_drive_a_terminal_are_escaped_in_every_format() {
     let test = testing::trace(&format!(
         "lock m mutex name={evil}\ntask A comm={evil}\n1 A acquire m {evil}.c:1:{evil}\n2 A release m"
     ));
-    for key in By::ALL {
-        let report = report(&test.trace, &by(*key)).unwrap();
+    for key in By::all() {
+        let report = report(&test.trace, &by(key)).unwrap();
         let styles = [
             written(&report, Format::Text, &[], Some(80)),
             written(&report, Format::Csv, &[], None),
