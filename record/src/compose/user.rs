@@ -1,6 +1,16 @@
 //! Turns facts about locks of programs into rows. One state machine for both decoders, [`probes`](super::probes) and
 //! [`preload`](super::preload), and for locks of the C library, of Rust and of Go.
 //!
+//! ```text
+//! facts                                    rows
+//! 100 A calls lock(m), 101 it returns      101 A acquire m
+//! 120 B calls lock(m), which A holds       120 B wait m
+//! 180 A releases m                         180 A release m
+//! 195 B's call returns                     195 B acquire m, waited 75 ns
+//! 200 B waits for condition c with m       200 B release m, 200 B wait c
+//! 300 B's wait returns                     300 B acquire c, waited 100 ns, 300 B acquire m
+//! ```
+//!
 //! A call is contended if its source reports that, if another task holds the lock when it begins, or if it waits on the lock's
 //! futex; never because it took long. A wait on a condition variable releases the mutex and takes it again: a release, a wait
 //! on the condition variable (idling, not contention), and a new acquisition at the site of the call. Every caller waits at a

@@ -1,5 +1,11 @@
 //! Merges the records of all threads of recorded processes into the order of time.
 //!
+//! ```text
+//! a batch that is complete up to 50: thread A has records of 10, 30 and 40
+//!                                    thread B has a record of 20, and is in the middle of its next one
+//! emitted: A 10, B 20; A 30 waits, because the next record of B may have the time 25
+//! ```
+//!
 //! The records of each thread are in order already, so they are merged and not sorted. No record is emitted while an earlier
 //! one can still come: a batch names the time up to which it is complete, and the threads that were in the middle of a record.
 //! Only what such a thread has published is known, so nothing later than that is emitted.
