@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use trace_format::{Frame, StackId, TaskId};
 
 use crate::export::{
-    options::{Format, Options, Space},
+    options::{Format, Of, Options, Space},
     stacks::Stacks,
 };
 use intervals::input::names::{Names, printable};
@@ -77,8 +77,17 @@ impl Lines<'_> {
         let mut line = vec![self.comm(target.0)];
         line.extend(self.frames(target, drops_leaf, MISSED_USER_OF_TARGET));
         line.push("--".to_owned());
-        line.extend(self.frames(waker, drops_leaf, MISSED_USER).into_iter().rev());
-        line.push(waker.0.map_or_else(String::new, |task| self.comm(Some(task))));
+        let mut frames = self.frames(waker, drops_leaf, MISSED_USER);
+        let mut name = waker.0.map_or_else(String::new, |task| self.comm(Some(task)));
+        // The original has the task that the interrupt found on the CPU.
+        if self.options.of == Of::OffCpu
+            && let Some(at) = frames.iter().rposition(|function| is_interrupt(function))
+        {
+            frames.drain(..at);
+            "(interrupt)".clone_into(&mut name);
+        }
+        line.extend(frames.into_iter().rev());
+        line.push(name);
         line.join(";")
     }
 
@@ -110,6 +119,13 @@ impl Lines<'_> {
         let row = task.and_then(|task| self.names.task(task));
         element(row.and_then(|row| row.comm.as_deref()))
     }
+}
+
+/// Whether the kernel enters an interrupt with this function, on x86-64 or arm64 (6.18).
+fn is_interrupt(function: &str) -> bool {
+    ["asm_sysvec_", "asm_common_interrupt", "el0t_64_irq", "el1h_64_irq"]
+        .iter()
+        .any(|begin| function.starts_with(begin))
 }
 
 /// Whether the stack begins with the function that offwaketime probes.

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use trace_format::{Event, Stack, TaskState};
 
-use super::super::{Format, Options, Written, write};
+use super::super::{Format, Of, Options, Written, write};
 use super::*;
 use crate::testing::{Parts, TestTrace, trace};
 use output::AnalyzeError;
@@ -84,6 +84,20 @@ fn the_form_without_folding_has_a_line_per_function_and_the_same_options() {
     let (bytes, _) = export(&trace, Format::OffwaketimeText, only(Space::User));
     assert!(bytes.starts_with("    waker:           holder 12\n    start_thread\n"), "{bytes}");
     assert!(bytes.ends_with("    target:          worker 11\n        1233\n\n"), "{bytes}");
+}
+
+#[test]
+fn a_task_that_an_interrupt_found_on_its_cpu_is_no_waker_in_a_flame_graph() {
+    let test = trace(
+        "source off_cpu kinds= holds=no
+         task sleeper tid=11\ntask other tid=12
+         2000999 sleeper offcpu k:__schedule<nap<main wait=1000999 peer=other at=k:try_to_wake_up<k:asm_sysvec_timer<spin<main",
+    );
+    assert_eq!(
+        modern(&test, Options { of: Of::OffCpu, ..Options::default() }),
+        "sleeper;main;nap;__schedule;--;try_to_wake_up;asm_sysvec_timer;(interrupt) 1000\n"
+    );
+    assert!(modern(&test, Options::default()).contains("asm_sysvec_timer;spin;main;other"));
 }
 
 #[test]
