@@ -1,4 +1,5 @@
-//! Tells the program its commit, if git knows it, builds the workload of its demo, and has the linker make the program smaller.
+//! Tells the program its commit, if git knows it, builds the workload of its demo, and has the linker make
+//! the program smaller.
 
 use std::{
     env, fs,
@@ -13,9 +14,10 @@ fn main() {
     shrink();
 }
 
-/// Folds functions of the same code into one, leaves out the tables by which a panic unwinds, as it aborts a release, and packs relocations:
-/// together a fifth of the program. On x86-64, Rust's own linker is the default since Rust 1.90; other linkers do not know the first
-/// option. The C library unpacks relocations since glibc 2.36, and the program then starts nowhere else, which KLOCK_PORTABLE prevents.
+/// Folds functions of the same code into one, leaves out the tables by which a panic unwinds, as it aborts a
+/// release, and packs relocations: together a fifth of the program. On x86-64, Rust's own linker is the
+/// default since Rust 1.90; other linkers do not know the first option. The C library unpacks relocations
+/// since glibc 2.36, and the program then starts nowhere else, which KLOCK_PORTABLE prevents.
 fn shrink() {
     println!("cargo:rerun-if-env-changed=KLOCK_PORTABLE");
     let variable = |name: &str| env::var(name).unwrap_or_default();
@@ -46,8 +48,8 @@ fn shrink() {
     }
 }
 
-/// Builds the workload of the demo as a program. The line numbers in it are all that a report of it needs of its sources. The folder in which
-/// klock was built is not in it.
+/// Builds the workload of the demo as a program. The line numbers in it are all that a report of it needs of
+/// its sources. The folder in which klock was built is not in it.
 fn build_demo() {
     let source = "fixtures/programs/demo.c";
     println!("cargo:rerun-if-changed={source}");

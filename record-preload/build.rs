@@ -1,6 +1,6 @@
-//! Links the library to a stub of libdl, so that it starts with old C libraries: glibc 2.34 moved `dlsym`, `dlvsym` and `dladdr` into
-//! libc with a new version, which older ones lack. The stub has them with their first version, by which every glibc finds them:
-//! in libdl, or for older programs in libc.
+//! Links the library to a stub of libdl, so that it starts with old C libraries: glibc 2.34 moved `dlsym`,
+//! `dlvsym` and `dladdr` into libc with a new version, which older ones lack. The stub has them with their
+//! first version, by which every glibc finds them: in libdl, or for older programs in libc.
 
 use std::{env, fs, path::PathBuf, process::Command};
 

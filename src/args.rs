@@ -143,7 +143,8 @@ fn without_analyze(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Returns the error for an invalid command line. Where clap's own words are best, prints them and ends the program.
+/// Returns the error for an invalid command line. Where clap's own words are best, prints them and ends the
+/// program.
 fn refuse(error: clap::Error, words: &[OsString]) -> anyhow::Error {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion) {

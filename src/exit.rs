@@ -1,7 +1,8 @@
 //! Exit codes, and the error as one line on stderr.
 //!
-//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted, not supported here or not recorded, 4 the trace lost too many events to
-//! rank or its replay does not fit, 5 the disk failed, 6 a condition of --fail-if holds. `klock record -- COMMAND` returns the status of the command.
+//! 0 done, 1 nothing found, 2 bad input or use, 3 not permitted, not supported here or not recorded, 4 the
+//! trace lost too many events to rank or its replay does not fit, 5 the disk failed, 6 a condition of
+//! --fail-if holds. `klock record -- COMMAND` returns the status of the command.
 
 use std::{io, process::ExitCode};
 
@@ -63,7 +64,8 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints the error as one line and returns the exit code. A closed pipe is not an error: the reader has read enough.
+/// Prints the error as one line and returns the exit code. A closed pipe is not an error: the reader has read
+/// enough.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if closed_pipe(error) {
         return Exit::Done;
@@ -78,8 +80,8 @@ fn closed_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
-/// Joins the first lines of the error and its causes, without repetitions. A cause may be long: messages of the kernel's verifier
-/// have hundreds of lines.
+/// Joins the first lines of the error and its causes, without repetitions. A cause may be long: messages of
+/// the kernel's verifier have hundreds of lines.
 pub(crate) fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {

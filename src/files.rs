@@ -19,7 +19,8 @@ use trace_format::{
 
 use crate::output;
 
-/// Returns the rules for outputs of a command with or without `--force`: without it, an earlier file is kept under another name.
+/// Returns the rules for outputs of a command with or without `--force`: without it, an earlier file is kept
+/// under another name.
 pub(crate) fn options(force: bool) -> OutputOptions {
     OutputOptions { replace: force, keep_old: true, any_directory: force, invoker: invoker(), mode: None }
 }
@@ -49,7 +50,8 @@ pub(crate) fn create(path: &Path, options: &OutputOptions) -> anyhow::Result<Out
     Ok(OutputFile::create(path, options)?)
 }
 
-/// Calls `write` with a new output and finishes it. If `write` fails, its error is returned and no file is left.
+/// Calls `write` with a new output and finishes it. If `write` fails, its error is returned and no file is
+/// left.
 pub(crate) fn write(
     path: &Path,
     options: &OutputOptions,
@@ -81,7 +83,8 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Calls `write` with the output and gives it its name. If `write` fails, its error is returned and no file is left.
+/// Calls `write` with the output and gives it its name. If `write` fails, its error is returned and no file
+/// is left.
 pub(crate) fn complete(
     mut file: OutputFile,
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,

@@ -1,6 +1,7 @@
 //! The command-line program: arguments go in, an exit code comes out.
 //!
-//! Only this crate knows the command line, the terminal and the exit codes, and only this crate prints. The libraries return values.
+//! Only this crate knows the command line, the terminal and the exit codes, and only this crate prints. The
+//! libraries return values.
 
 #![warn(missing_docs)]
 #![allow(rustdoc::broken_intra_doc_links, reason = "the comments of options are texts of --help")]
@@ -34,7 +35,8 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-/// Ends klock with an error where the Parquet decoder panics, which it does on some damaged files. The released program does not unwind.
+/// Ends klock with an error where the Parquet decoder panics, which it does on some damaged files. The
+/// released program does not unwind.
 fn end_on_decoder_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -14,8 +14,8 @@ use trace_format::{output::OutputError, text::printable};
 
 use crate::{pager, terminal};
 
-/// Prints a message to stderr, as `klock: MESSAGE`, in lines that a terminal has room for. Control characters are escaped: messages quote
-/// names from traces.
+/// Prints a message to stderr, as `klock: MESSAGE`, in lines that a terminal has room for. Control characters
+/// are escaped: messages quote names from traces.
 pub(crate) fn message(message: impl Display) {
     let text = format!("klock: {}", printable(&message.to_string()));
     match terminal::size_of(io::stderr()) {
@@ -24,7 +24,8 @@ pub(crate) fn message(message: impl Display) {
     }
 }
 
-/// Returns a line on stderr that is rewritten in place, never wider than the terminal. It is shown on a terminal unless `quiet` is set.
+/// Returns a line on stderr that is rewritten in place, never wider than the terminal. It is shown on a
+/// terminal unless `quiet` is set.
 pub(crate) fn progress_line(quiet: bool) -> ProgressBar {
     let is_shown = !quiet && io::stderr().is_terminal();
     let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

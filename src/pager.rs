@@ -1,4 +1,5 @@
-//! Shows output in a pager, as git does: the user's shell starts it, and `less` quits at once if all fits on one screen.
+//! Shows output in a pager, as git does: the user's shell starts it, and `less` quits at once if all fits on
+//! one screen.
 
 use std::{
     env,
@@ -6,12 +7,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The environment of the pager where the user sets nothing else. `less` quits if all fits on one screen, shows colours, and leaves the
-/// screen as it is.
+/// The environment of the pager where the user sets nothing else. `less` quits if all fits on one screen,
+/// shows colours, and leaves the screen as it is.
 const ENVIRONMENT: [(&str, &str); 3] = [("LESS", "FRX"), ("LV", "-c"), ("LESSCHARSET", "utf-8")];
 
-/// Calls `write` with the input of the pager, and waits until the user leaves it: both read the keyboard's signals. A pager that the shell
-/// cannot start is reported.
+/// Calls `write` with the input of the pager, and waits until the user leaves it: both read the keyboard's
+/// signals. A pager that the shell cannot start is reported.
 pub(crate) fn page(
     command: &str,
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,

@@ -21,8 +21,9 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Returns a line that is shown on a terminal unless `quiet` is set. If the terminal `is_shared` with a recorded program, the line
-    /// is shown only after the recording, so that it does not overwrite what the program prints.
+    /// Returns a line that is shown on a terminal unless `quiet` is set. If the terminal `is_shared` with a
+    /// recorded program, the line is shown only after the recording, so that it does not overwrite what the
+    /// program prints.
     pub(crate) fn new(quiet: bool, is_shared: bool) -> Self {
         Self { bar: output::progress_line(quiet), is_shared, last: Some((0, Duration::ZERO)) }
     }
@@ -59,7 +60,8 @@ fn is_silent(last: &mut Option<(u64, Duration)>, progress: &Progress) -> bool {
     is_silent
 }
 
-/// Returns the progress in words. Probes are removed, events written and stacks named after the recording has ended.
+/// Returns the progress in words. Probes are removed, events written and stacks named after the recording has
+/// ended.
 fn words(progress: &Progress) -> String {
     match progress.phase {
         RecordPhase::Recording => format!(
@@ -97,7 +99,8 @@ pub(crate) fn summary(summary: &Summary, path: &Path) -> String {
     )
 }
 
-/// Returns the commands that read the trace, for a reader who does not know them yet. A trace may have no locks.
+/// Returns the commands that read the trace, for a reader who does not know them yet. A trace may have no
+/// locks.
 pub(crate) fn next_steps(summary: &Summary, path: &Path, has_locks: bool) -> String {
     if summary.events == 0 && summary.has_unseen_locks {
         return "Nothing was recorded: the program has locks that klock does not see in this way, as the warning says.\n".to_owned();
@@ -132,8 +135,8 @@ pub(crate) fn next_steps(summary: &Summary, path: &Path, has_locks: bool) -> Str
     lines.collect()
 }
 
-/// Formats bytes with one decimal digit, in the unit that leaves one to three digits before the point. indicatif prints two decimal
-/// digits.
+/// Formats bytes with one decimal digit, in the unit that leaves one to three digits before the point.
+/// indicatif prints two decimal digits.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut value = count as f64;

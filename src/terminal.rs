@@ -1,7 +1,7 @@
 //! Decides how results look, from facts about the terminal and the environment.
 //!
-//! Facts are gathered once; [`plan`] turns them and the options into a [`Plan`] without side effects; `output` and `pager` carry it
-//! out. Into a pipe or a file goes the data alone.
+//! Facts are gathered once; [`plan`] turns them and the options into a [`Plan`] without side effects;
+//! `output` and `pager` carry it out. Into a pipe or a file goes the data alone.
 
 use std::{
     env,
@@ -17,7 +17,8 @@ use trace_format::text::words;
 #[cfg(feature = "analyze")]
 const ROWS: std::ops::RangeInclusive<usize> = 10..=20;
 
-/// Lines around the rows of a table: headings, hidden rows and columns, totals, the trust block and the prompt of the shell.
+/// Lines around the rows of a table: headings, hidden rows and columns, totals, the trust block and the
+/// prompt of the shell.
 #[cfg(feature = "analyze")]
 const AROUND: usize = 8;
 
@@ -100,7 +101,8 @@ pub(crate) fn rows() -> usize {
         .map_or(*ROWS.end(), |size| size.rows.saturating_sub(AROUND).clamp(*ROWS.start(), *ROWS.end()))
 }
 
-/// Returns the size of the terminal behind the standard output or, for messages and help, behind the standard error.
+/// Returns the size of the terminal behind the standard output or, for messages and help, behind the standard
+/// error.
 pub(crate) fn any_size() -> Option<Size> {
     size_of(io::stdout()).or_else(|| size_of(io::stderr()))
 }
@@ -111,7 +113,8 @@ pub(crate) fn size_of(stream: impl std::os::fd::AsFd) -> Option<Size> {
     Some(Size { columns: usize::from(columns.0).max(1), rows: usize::from(rows.0) })
 }
 
-/// Breaks a line between words, and never a command in backquotes, where it is wider than `width`. Further lines are indented.
+/// Breaks a line between words, and never a command in backquotes, where it is wider than `width`. Further
+/// lines are indented.
 pub(crate) fn wrapped(line: &str, width: usize, indent: usize) -> String {
     let (mut text, mut used) = (String::new(), 0);
     for word in words(line) {

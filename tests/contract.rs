@@ -1,5 +1,5 @@
-//! Checks the public interface of trace-format: the reader returns the rows that the writer got, and an invalid file gives
-//! one line of error with the file and the next step.
+//! Checks the public interface of trace-format: the reader returns the rows that the writer got, and an
+//! invalid file gives one line of error with the file and the next step.
 //!
 //! needs: gcc
 
@@ -36,7 +36,8 @@ mod damage;
 #[path = "contract/refused.rs"]
 mod refused;
 
-/// Text that needs escaping somewhere: quotes, separators, control characters, text direction, formulas, markup.
+/// Text that needs escaping somewhere: quotes, separators, control characters, text direction, formulas,
+/// markup.
 const HOSTILE: &[&str] = &[
     "",
     "a,b;c\td\"e'f",
@@ -182,7 +183,8 @@ fn read_all(path: &Path) -> Result<Vec<Event>, FormatError> {
     Ok(events)
 }
 
-/// Checks that reading `trace` gives one line of error that names the file `at_fault` and contains `expected`.
+/// Checks that reading `trace` gives one line of error that names the file `at_fault` and contains
+/// `expected`.
 #[track_caller]
 fn assert_error(trace: &Path, at_fault: &Path, expected: &[&str]) {
     let line = error_line(&read_all(trace).expect_err("the trace is damaged"));

@@ -1,6 +1,8 @@
-//! Every export of the real traces in `fixtures/traces`, compared byte for byte with the files in `fixtures/exports`.
+//! Every export of the real traces in `fixtures/traces`, compared byte for byte with the files in
+//! `fixtures/exports`.
 //!
-//! `KLOCK_BLESS=1 cargo test --test exports` writes those files anew; `git diff` then shows what a change did to them.
+//! `KLOCK_BLESS=1 cargo test --test exports` writes those files anew; `git diff` then shows what a change did
+//! to them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -8,7 +8,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a command line in the repository, with the built klock first in PATH, and returns its standard output.
+/// Runs a command line in the repository, with the built klock first in PATH, and returns its standard
+/// output.
 fn output_of(line: &str) -> String {
     let directory = Path::new(env!("CARGO_BIN_EXE_klock")).parent().unwrap().to_owned();
     let rest = env::var_os("PATH").unwrap_or_default();

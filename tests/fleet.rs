@@ -1,5 +1,5 @@
-//! A fleet of eight invented machines: rollups of their traces, added up by SQL on several engines, give exactly the tables that
-//! klock computes from the traces.
+//! A fleet of eight invented machines: rollups of their traces, added up by SQL on several engines, give
+//! exactly the tables that klock computes from the traces.
 //!
 //! needs: python, java
 
@@ -16,7 +16,8 @@ mod support;
 use invented::{ENGINES, Fleet, QUERIES, Rows, roll_up};
 use support::{csv_rows, klock, python, root, run, skip};
 
-/// Returns the values of some columns of all rows, sorted. Each name may have another one in the second table.
+/// Returns the values of some columns of all rows, sorted. Each name may have another one in the second
+/// table.
 fn sorted(rows: &Rows, columns: &[&str]) -> Vec<Vec<String>> {
     let value = |row: &BTreeMap<String, String>, column: &str| row[column].clone();
     let mut values: Vec<Vec<String>> =
@@ -127,7 +128,8 @@ fn all_engines_give_the_same_rows_and_those_are_klocks_own() {
         ["0012", "1e5", "a=b", "lossy", "no-holds", "web-2", "web\\u{7}1", "x/../y"]
     );
     assert!(found["cohorts"].iter().all(|row| row["label"] == "version"));
-    // Machines of version 2 hold one of the locks eight times as long: on average it is waited for longest there.
+    // Machines of version 2 hold one of the locks eight times as long: on average it is waited for longest
+    // there.
     let waits = |cohort: &str| {
         found["cohorts"]
             .iter()

@@ -1,4 +1,5 @@
-//! Files that were made to harm: each is refused with the file and the number that is too large, or read in time and within 300 MB.
+//! Files that were made to harm: each is refused with the file and the number that is too large, or read in
+//! time and within 300 MB.
 //!
 //! needs: gcc
 

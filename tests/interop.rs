@@ -1,5 +1,5 @@
-//! Opens a trace without klock: pandas, polars and DuckDB read its tables with the types of the schema, and the SQL query
-//! of `docs/sql` returns exactly the numbers of `klock report`.
+//! Opens a trace without klock: pandas, polars and DuckDB read its tables with the types of the schema, and
+//! the SQL query of `docs/sql` returns exactly the numbers of `klock report`.
 //!
 //! needs: python, gcc
 
@@ -30,8 +30,8 @@ const COLUMNS: &[&str] = &[
     "cnt_lock",
 ];
 
-/// Writes an invented trace: exclusive locks without recursion, contention, abandoned waits, holds and waits that are
-/// open at the end.
+/// Writes an invented trace: exclusive locks without recursion, contention, abandoned waits, holds and waits
+/// that are open at the end.
 fn invented(directory: &Path, lossy: bool) -> PathBuf {
     let path = directory.join("trace.parquet");
     let machine = Machine { lost_one_in: if lossy { 100 } else { 0 }, ..Machine::default() };
@@ -52,7 +52,8 @@ fn rows(text: &str) -> Rows {
 
 #[track_caller]
 fn assert_query_equals_report(python: &Path, trace: &Path) -> Rows {
-    // The query does not use stacks, so it also has futexes that are not locks. It lacks locks that were only tried.
+    // The query does not use stacks, so it also has futexes that are not locks. It lacks locks that were only
+    // tried.
     let idle = [LockKind::CondVar, LockKind::UserSemaphore, LockKind::Barrier, LockKind::Thread];
     let kinds: Vec<&str> =
         LockKind::ALL.iter().filter(|kind| !idle.contains(kind)).map(|kind| kind.as_str()).collect();

@@ -1,5 +1,6 @@
-//! Checks the dependencies between packages, read from `cargo metadata`, against the tables below, and the imports
-//! between the files of each package for circles. Code that is compiled only for tests does not count.
+//! Checks the dependencies between packages, read from `cargo metadata`, against the tables below, and the
+//! imports between the files of each package for circles. Code that is compiled only for tests does not
+//! count.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -82,7 +83,8 @@ fn named_edges(metadata: &Metadata) -> Vec<(String, String)> {
     edges.collect()
 }
 
-/// Returns the names of all crates that are linked into the package, without those of tests and build scripts.
+/// Returns the names of all crates that are linked into the package, without those of tests and build
+/// scripts.
 fn reach(metadata: &Metadata, package: &str) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().expect("cargo metadata resolved the dependencies");
     let names: HashMap<&PackageId, String> =

@@ -1,5 +1,5 @@
-//! Runs the notebook, docs/notebook.ipynb, cell by cell on a real trace and compares its numbers with `klock analyze`; and
-//! answers milli-klockstat's questions from klock's export for it.
+//! Runs the notebook, docs/notebook.ipynb, cell by cell on a real trace and compares its numbers with `klock
+//! analyze`; and answers milli-klockstat's questions from klock's export for it.
 //!
 //! needs: python
 

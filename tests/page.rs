@@ -1,5 +1,6 @@
-//! Opens the page of `klock html` in a headless Chromium and uses it: sorting, filtering, search, zoom, hover, the way from a waiter to its
-//! holder, keys, the wheel, areas, links, flame graphs, light and dark. No request may leave the page, no name of a trace may run as a script.
+//! Opens the page of `klock html` in a headless Chromium and uses it: sorting, filtering, search, zoom,
+//! hover, the way from a waiter to its holder, keys, the wheel, areas, links, flame graphs, light and dark.
+//! No request may leave the page, no name of a trace may run as a script.
 //!
 //! needs: node, chromium
 
@@ -175,8 +176,8 @@ fn no_name_of_a_trace_runs_as_a_script_or_hides_what_it_is() {
     assert!(shown.contains("\\u{202e}") && shown.contains("\\u{1b}"), "{shown}");
 }
 
-/// Opens the page of a trace at a width, and returns what is in sight there: `[name of the first row of the table, after numbers were scrolled;
-/// the panel of details beside the timeline; the width of the page]`.
+/// Opens the page of a trace at a width, and returns what is in sight there: `[name of the first row of the
+/// table, after numbers were scrolled; the panel of details beside the timeline; the width of the page]`.
 fn in_sight(trace_name: &str, width: u32) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.html");

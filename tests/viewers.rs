@@ -1,5 +1,5 @@
-//! Opens exports with the programs that they are for: Perfetto's trace_processor, `go tool pprof`, the Firefox Profiler's
-//! loader, polars, pandas and pyarrow. Each must find what `klock analyze` finds.
+//! Opens exports with the programs that they are for: Perfetto's trace_processor, `go tool pprof`, the
+//! Firefox Profiler's loader, polars, pandas and pyarrow. Each must find what `klock analyze` finds.
 //!
 //! needs: python, go, node, viewers
 
@@ -53,7 +53,8 @@ fn tool(path: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Asks the trace_processor that PyPI's package downloads or, without a network, that of a Perfetto page from npm.
+/// Asks the trace_processor that PyPI's package downloads or, without a network, that of a Perfetto page from
+/// npm.
 fn queries(trace: &Path, queries: &[&str]) -> Result<Vec<Value>, &'static str> {
     let mut ended = None;
     if let Some(python) = tool("python/bin/python3") {
@@ -114,7 +115,8 @@ fn trace_processor_finds_who_handed_a_lock_to_whom_and_how_many_waited() {
     let asked = queries(
         &exported.path,
         &[
-            // Each flow leads to another thread's hold of the same lock, which begins where a wait for it ends.
+            // Each flow leads to another thread's hold of the same lock, which begins where a wait for it
+            // ends.
             "select count(*), sum(h.name = g.name and h.track_id != g.track_id and h.ts + h.dur <= g.ts),
                     count(distinct g.id), count(w.id)
              from flow f join slice h on h.id = f.slice_out join slice g on g.id = f.slice_in

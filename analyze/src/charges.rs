@@ -4,7 +4,8 @@ use trace_format::{StackId, TaskId};
 
 use intervals::items::Payer;
 
-/// The party that is charged for a part of a wait, see [`blame::Charged`](tables::blame::Charged). `C` says which code, `T` which task.
+/// The party that is charged for a part of a wait, see [`blame::Charged`](tables::blame::Charged). `C` says
+/// which code, `T` which task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Payee<C, T> {
     /// A recorded hold, with the code that acquired the lock.

@@ -1,4 +1,5 @@
-//! Keeps the first of many items by a key: an export or a page for a browser holds only so many intervals, the longest.
+//! Keeps the first of many items by a key: an export or a page for a browser holds only so many intervals,
+//! the longest.
 
 /// The first items by their keys; of equal keys, those that came first.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Expected files of tests. `KLOCK_BLESS=1 cargo test -p analyze` rewrites them; `git diff` shows how they changed.
+//! Expected files of tests. `KLOCK_BLESS=1 cargo test -p analyze` rewrites them; `git diff` shows how they
+//! changed.
 
 use std::{
     fs,

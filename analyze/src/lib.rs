@@ -9,13 +9,15 @@
 //!                                                         \-> metrics (counters for Prometheus)
 //! ```
 //!
-//! Four crates build on each other in this order: [`output`] (rows in every format, and the errors), `intervals` (what a trace holds:
-//! input, holds, waits, causes), [`tables`] (polars adds items up, names and ranks them), and this one, which draws and exports.
+//! Four crates build on each other in this order: [`output`] (rows in every format, and the errors),
+//! `intervals` (what a trace holds: input, holds, waits, causes), [`tables`] (polars adds items up, names and
+//! ranks them), and this one, which draws and exports.
 //!
-//! [`tables::report`] adds intervals up into the columns of FreeBSD's LOCK_PROFILING(9), [`tables::blame`] attributes waits to holders,
-//! [`tables::info`] describes a trace.
+//! [`tables::report`] adds intervals up into the columns of FreeBSD's LOCK_PROFILING(9), [`tables::blame`]
+//! attributes waits to holders, [`tables::info`] describes a trace.
 //!
-//! This crate never prints, never records and starts no process. polars types do not appear in its public functions.
+//! This crate never prints, never records and starts no process. polars types do not appear in its public
+//! functions.
 
 #![warn(missing_docs)]
 

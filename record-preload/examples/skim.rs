@@ -1,6 +1,6 @@
-//! Runs a command with the library and discards its records as fast as possible: `skim COMMAND ARGUMENTS`. Used to measure the
-//! cost of recording without klock's processing. Exits with the command's status, and prints the numbers of processes, units read
-//! and records lost to standard error.
+//! Runs a command with the library and discards its records as fast as possible: `skim COMMAND ARGUMENTS`.
+//! Used to measure the cost of recording without klock's processing. Exits with the command's status, and
+//! prints the numbers of processes, units read and records lost to standard error.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark program")]
 

@@ -1,5 +1,6 @@
-//! The bounds of a thread's stack: exact bounds of mapped memory, which a stack walk must not leave. Queried from the kernel
-//! once per thread, without allocating. If they cannot be found, stacks consist of the call site only.
+//! The bounds of a thread's stack: exact bounds of mapped memory, which a stack walk must not leave. Queried
+//! from the kernel once per thread, without allocating. If they cannot be found, stacks consist of the call
+//! site only.
 
 use crate::{maps::Maps, sys};
 
@@ -18,22 +19,25 @@ const MAX_BYTES: usize = 64 << 20;
 /// Assumed size of a stack without resource limit.
 const DEFAULT_BYTES: usize = 8 << 20;
 
-/// Finds the stack of this thread; `main` if it is the process's first thread. `stack_pointer` is an address in the stack that
-/// the thread is on.
+/// Finds the stack of this thread; `main` if it is the process's first thread. `stack_pointer` is an address
+/// in the stack that the thread is on.
 pub(crate) fn of_this_thread(main: bool, stack_pointer: usize) -> Option<Bounds> {
-    // The C library keeps the thread's descriptor at the end of its stack as long as the thread exists. The end of the mapping
-    // is not usable: the kernel merges adjacent mappings, which may be unmapped at any time.
+    // The C library keeps the thread's descriptor at the end of its stack as long as the thread exists. The
+    // end of the mapping is not usable: the kernel merges adjacent mappings, which may be unmapped at any
+    // time.
     let pointer = thread_pointer();
     let thread = mapping(pointer).map(|(start, _)| Bounds { low: limited(start, pointer), high: pointer });
     let is_on = |bounds: &Bounds| (bounds.low..bounds.high).contains(&stack_pointer);
     if !main || thread.as_ref().is_some_and(is_on) {
         return thread;
     }
-    // The kernel provides the first thread's stack, which grows: addresses below its current start belong to it later.
+    // The kernel provides the first thread's stack, which grows: addresses below its current start belong to
+    // it later.
     mapping(first_stack()?).map(|(_, end)| Bounds { low: limited(0, end), high: end })
 }
 
-/// Returns the part of this thread's stack that certainly exists, without a system call. For threads other than the first.
+/// Returns the part of this thread's stack that certainly exists, without a system call. For threads other
+/// than the first.
 pub(crate) fn known_part(stack_pointer: usize) -> Option<Bounds> {
     let high = thread_pointer();
     let is_below = stack_pointer < high && high - stack_pointer < MAX_BYTES;

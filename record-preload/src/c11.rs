@@ -1,6 +1,7 @@
-//! `mtx_*`, `cnd_*`, `thrd_create` and `thrd_join`. In glibc these are the pthread functions on the same structures with other return values, and so they
-//! are here. They are interposed because the C library calls its own functions without going through interposable symbols. So do
-//! these: another interposer sees none of these calls.
+//! `mtx_*`, `cnd_*`, `thrd_create` and `thrd_join`. In glibc these are the pthread functions on the same
+//! structures with other return values, and so they are here. They are interposed because the C library calls
+//! its own functions without going through interposable symbols. So do these: another interposer sees none of
+//! these calls.
 
 use core::{
     ffi::{c_int, c_void},

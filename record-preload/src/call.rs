@@ -1,5 +1,6 @@
-//! A recorded call of a lock function. Turns what the C library returned into records, in the order of events. While a call
-//! writes records, signal handlers cannot; writing is paused while the call waits, so that handlers are recorded then.
+//! A recorded call of a lock function. Turns what the C library returned into records, in the order of
+//! events. While a call writes records, signal handlers cannot; writing is paused while the call waits, so
+//! that handlers are recorded then.
 
 pub(crate) mod cancel;
 
@@ -50,7 +51,8 @@ impl Call {
     pub(crate) unsafe fn begin() -> Option<Self> {
         let stack_pointer = thread::stack_pointer();
         let block = thread::current();
-        // SAFETY: the block belongs to this thread. Signal handlers check its state, and write only while it records.
+        // SAFETY: the block belongs to this thread. Signal handlers check its state, and write only while it
+        // records.
         unsafe {
             if !(*block).is_recording() && !thread::try_start(block, stack_pointer) {
                 return None;
@@ -156,7 +158,8 @@ impl Call {
         }
     }
 
-    /// Records that the call starts to wait for `owner`, 0 if unknown, and pauses writing until [`Call::waited`].
+    /// Records that the call starts to wait for `owner`, 0 if unknown, and pauses writing until
+    /// [`Call::waited`].
     #[inline]
     pub(crate) fn wait(&mut self, api: u8, lock: Lock, owner: u32) {
         self.put_with_payload(self.now(), op::WAIT, api, lock, owner.into(), 0);
@@ -181,7 +184,8 @@ impl Call {
         self.pause();
     }
 
-    /// Records that the C library failed the call immediately. Success is not recorded. Writing must be paused.
+    /// Records that the C library failed the call immediately. Success is not recorded. Writing must be
+    /// paused.
     #[cold]
     pub(crate) fn fail_immediately(&mut self, api: u8, lock: Lock, errno: i32) {
         if errno != 0 && self.resume() {
@@ -190,7 +194,8 @@ impl Call {
         }
     }
 
-    /// Records the end of a wait on a condition variable. `api` is [`api::CONDITION`](trace_format::preload::api::CONDITION) with the call.
+    /// Records the end of a wait on a condition variable. `api` is
+    /// [`api::CONDITION`](trace_format::preload::api::CONDITION) with the call.
     #[inline]
     pub(crate) fn condition_waited(&mut self, api: u8, mutex: Lock, condition: Lock, errno: i32) {
         if self.resume() {
@@ -276,8 +281,9 @@ pub(crate) unsafe fn initialize(caller: Caller, api: u8, lock: Lock, make: impl 
     result
 }
 
-/// Forwards a call that releases, posts or destroys a lock, and records its success. The recorded time is from before the
-/// call, because other threads may already use the lock, or its memory, when the call returns.
+/// Forwards a call that releases, posts or destroys a lock, and records its success. The recorded time is
+/// from before the call, because other threads may already use the lock, or its memory, when the call
+/// returns.
 #[inline(always)]
 pub(crate) unsafe fn release(caller: Caller, op: u8, api: u8, lock: Lock, give: impl FnOnce() -> i32) -> i32 {
     let is_mutex = op == op::RELEASED && api == api::MUTEX;
@@ -334,8 +340,8 @@ pub(crate) unsafe fn acquire_at_once(
     result
 }
 
-/// Acquires a lock: tries first, and waits if that fails. `owner` returns the owner that the call waits for, 0 if unknown, or
-/// `None` if the C library will fail the call immediately although the lock is held.
+/// Acquires a lock: tries first, and waits if that fails. `owner` returns the owner that the call waits for,
+/// 0 if unknown, or `None` if the C library will fail the call immediately although the lock is held.
 #[inline(always)]
 pub(crate) unsafe fn acquire(
     caller: Caller,

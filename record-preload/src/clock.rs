@@ -1,5 +1,5 @@
-//! Clocks: the time of records, by the clock that klock chose, and checks of the timeouts of timed calls. Records keep the low
-//! 48 bits of the time, which klock converts.
+//! Clocks: the time of records, by the clock that klock chose, and checks of the timeouts of timed calls.
+//! Records keep the low 48 bits of the time, which klock converts.
 
 use trace_format::preload::clock;
 
@@ -11,7 +11,8 @@ pub(crate) fn now(clock: u16) -> u64 {
     if u32::from(clock) == clock::TSC { counter() } else { monotonic_ns() }
 }
 
-/// Reads the clock after all preceding instructions, so that the time is after the unlock that let this thread in.
+/// Reads the clock after all preceding instructions, so that the time is after the unlock that let this
+/// thread in.
 #[inline]
 pub(crate) fn now_ordered(clock: u16) -> u64 {
     #[cfg(target_arch = "x86_64")]

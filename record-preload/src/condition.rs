@@ -1,5 +1,5 @@
-//! `pthread_cond_*`. A wait releases the mutex and holds it again at its end, also after a cancellation or an invalid timeout.
-//! Signals and broadcasts are recorded even if no thread waits.
+//! `pthread_cond_*`. A wait releases the mutex and holds it again at its end, also after a cancellation or an
+//! invalid timeout. Signals and broadcasts are recorded even if no thread waits.
 
 use core::ffi::{c_int, c_void};
 
@@ -35,7 +35,8 @@ unsafe fn is_not_held(mutex: Lock, call: &Call) -> bool {
     mutex.checks_owner() && mutex.owner() != call.tid()
 }
 
-/// Declares a function that waits: `NAME(ARGUMENTS) by REAL, API`. A macro, so that a cancellation unwinds through a single frame.
+/// Declares a function that waits: `NAME(ARGUMENTS) by REAL, API`. A macro, so that a cancellation unwinds
+/// through a single frame.
 macro_rules! wait {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) by $real:ident, $api:expr) => {
         $(#[$doc])*

@@ -1,9 +1,9 @@
-//! The interposed symbols. Each consists of a few instructions that put the return address and the frame pointer into the
-//! registers after the arguments (a `walk::Caller`), and jump to the function that does the work. So it does
-//! not matter how the compiler uses the frame pointer in this library.
+//! The interposed symbols. Each consists of a few instructions that put the return address and the frame
+//! pointer into the registers after the arguments (a `walk::Caller`), and jump to the function that does the
+//! work. So it does not matter how the compiler uses the frame pointer in this library.
 //!
-//! The modules of the kinds of locks declare their symbols by [`forward`] and [`interpose`], each together with the next library's function.
-//! Symbols that need no caller are declared here.
+//! The modules of the kinds of locks declare their symbols by [`forward`] and [`interpose`], each together
+//! with the next library's function. Symbols that need no caller are declared here.
 
 use crate::{exec, exit, lock_memory, real, restrictions, thread};
 
@@ -39,8 +39,9 @@ macro_rules! entry {
     }};
 }
 
-/// Declares interposed functions: `REAL: SYMBOL / ALIAS = ABI fn(TYPES) from VERSION => FUNCTION;`. REAL becomes the next library's
-/// function, and the symbols jump to FUNCTION, which has the caller as one more argument.
+/// Declares interposed functions: `REAL: SYMBOL / ALIAS = ABI fn(TYPES) from VERSION => FUNCTION;`. REAL
+/// becomes the next library's function, and the symbols jump to FUNCTION, which has the caller as one more
+/// argument.
 macro_rules! interpose {
     ($($real:ident: $symbol:ident $(/ $alias:ident)* = $abi:literal fn $types:tt $(from $version:literal)? => $function:path;)+) => { $(
         pub(crate) static $real: $crate::real::Real<unsafe extern $abi fn $types -> core::ffi::c_int> =
@@ -136,8 +137,8 @@ unsafe extern "C" fn syscall() {
     );
 }
 
-/// `NAME = FUNCTION;` for functions with a variable number of arguments after the first. FUNCTION gets the address of these
-/// arguments as its second one: those in registers are pushed below those on the stack.
+/// `NAME = FUNCTION;` for functions with a variable number of arguments after the first. FUNCTION gets the
+/// address of these arguments as its second one: those in registers are pushed below those on the stack.
 macro_rules! interpose_variadic {
     ($($name:ident = $function:path;)*) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -186,8 +187,8 @@ interpose_variadic! {
     execle = exec::execle;
 }
 
-/// `NAME = FUNCTION;` for functions with up to two arguments that continue in the function whose address FUNCTION returns. They
-/// have no frame here, so that a cancellation finds what it finds without the library.
+/// `NAME = FUNCTION;` for functions with up to two arguments that continue in the function whose address
+/// FUNCTION returns. They have no frame here, so that a cancellation finds what it finds without the library.
 macro_rules! interpose_and_continue {
     ($($name:ident = $function:path;)*) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -1,7 +1,9 @@
-//! Functions that start programs. A program may be unable to load this library: in another root or mount namespace, as a user who must not
-//! read it, or of 32 bits. Its loader would print an error, so the library is taken out of the LD_PRELOAD that it gets. An address
-//! sanitizer ends a program that loads another library first, so the program gets the sanitizer's option against that, also where a script
-//! has set options of its own. Everything else is forwarded unchanged. Programs that do not record themselves are counted by reason.
+//! Functions that start programs. A program may be unable to load this library: in another root or mount
+//! namespace, as a user who must not read it, or of 32 bits. Its loader would print an error, so the library
+//! is taken out of the LD_PRELOAD that it gets. An address sanitizer ends a program that loads another
+//! library first, so the program gets the sanitizer's option against that, also where a script has set
+//! options of its own. Everything else is forwarded unchanged. Programs that do not record themselves are
+//! counted by reason.
 //!
 //! Not seen: programs that are started by system calls without these functions.
 
@@ -109,8 +111,8 @@ unsafe fn write_entry<'a>(parts: impl Iterator<Item = &'a [u8]>, to: *mut u8) ->
     count
 }
 
-/// Writes the entry for the other libraries of `value` to `to`, which has room for the old entry with its terminating zero.
-/// Returns the number of bytes; 0 if there are no other libraries.
+/// Writes the entry for the other libraries of `value` to `to`, which has room for the old entry with its
+/// terminating zero. Returns the number of bytes; 0 if there are no other libraries.
 unsafe fn write_others(value: &[u8], to: *mut u8) -> usize {
     let others = || words(value).filter(|word| *word != own_path());
     if others().next().is_none() {
@@ -143,7 +145,8 @@ impl Edit {
         }
     }
 
-    /// Writes the entry that replaces one with room. Returns the number of bytes; 0 if there is none in its place.
+    /// Writes the entry that replaces one with room. Returns the number of bytes; 0 if there is none in its
+    /// place.
     unsafe fn write(self, entry: &[u8], to: *mut u8) -> usize {
         // SAFETY: the caller has room.
         unsafe {
@@ -168,8 +171,9 @@ unsafe fn text<'a>(entry: *const c_char) -> &'a [u8] {
 const SMALL_LIST: usize = 256;
 const SMALL_TEXT: usize = 1024;
 
-/// Calls `run` with the environment for a new program: `environment`, without this library if the program cannot load it. `path` is that of
-/// the program, null if it is not known. Counts the program if it was started: `run` returns 0, or not at all.
+/// Calls `run` with the environment for a new program: `environment`, without this library if the program
+/// cannot load it. `path` is that of the program, null if it is not known. Counts the program if it was
+/// started: `run` returns 0, or not at all.
 unsafe fn with_environment(
     path: *const c_char,
     environment: Strings,
@@ -250,7 +254,8 @@ unsafe fn with_edited(environment: Strings, change: Edit, run: impl FnOnce(Strin
     }
 }
 
-/// As [`with_edited`] for an environment that fits on the stack. After a vfork, memory that the child allocates would stay.
+/// As [`with_edited`] for an environment that fits on the stack. After a vfork, memory that the child
+/// allocates would stay.
 #[inline(never)]
 unsafe fn with_small(environment: Strings, change: Edit, run: impl FnOnce(Strings) -> c_int) -> c_int {
     let mut list = [null::<c_char>(); SMALL_LIST];
@@ -298,8 +303,8 @@ const UNUSED: u32 = 0;
 const WRITING: u32 = 1;
 const WRITTEN: u32 = 2;
 
-/// Takes this library out of the environment of this process, if programs cannot load it. `system` and `popen` have no argument
-/// for the environment.
+/// Takes this library out of the environment of this process, if programs cannot load it. `system` and
+/// `popen` have no argument for the environment.
 unsafe fn edit_own_environment() {
     // SAFETY: the C library's list of strings. An entry is replaced by a single store, as putenv does.
     unsafe {
@@ -383,7 +388,8 @@ unsafe fn path_in(file: *const c_char) -> *const c_char {
     if file.is_null() || unsafe { !text(file).contains(&b'/') } { null() } else { file }
 }
 
-/// Exports functions that start a program with an environment, which comes behind the semicolon, and the program's path behind the arrow.
+/// Exports functions that start a program with an environment, which comes behind the semicolon, and the
+/// program's path behind the arrow.
 macro_rules! with_environments {
     ($($name:ident($($argument:ident: $type:ty),+; $environment:ident $(, $flags:ident: $flags_type:ty)?) = $real:ident <- $path:expr;)+) => { $(
         #[cfg_attr(not(test), unsafe(no_mangle))]

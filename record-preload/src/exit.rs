@@ -1,4 +1,5 @@
-//! The end of the process: before its mappings are gone, klock reads them, so that its last stacks have names.
+//! The end of the process: before its mappings are gone, klock reads them, so that its last stacks have
+//! names.
 
 use crate::{
     process,

@@ -1,5 +1,6 @@
-//! `pthread_create` and `pthread_join`. The end of a thread is a lock that nobody holds, at the thread's `pthread_t`: its creator
-//! initializes it, the thread posts it as it ends (`thread`), and those who join the thread wait for it.
+//! `pthread_create` and `pthread_join`. The end of a thread is a lock that nobody holds, at the thread's
+//! `pthread_t`: its creator initializes it, the thread posts it as it ends (`thread`), and those who join the
+//! thread wait for it.
 
 use core::ffi::{c_int, c_void};
 
@@ -52,8 +53,8 @@ pub(crate) fn created(thread: *mut Lock, caller: Caller) {
     call.end();
 }
 
-/// Returns the thread id of a thread that another one is about to wait for; `None` if the call ends at once, because the thread has ended
-/// or is the caller.
+/// Returns the thread id of a thread that another one is about to wait for; `None` if the call ends at once,
+/// because the thread has ended or is the caller.
 unsafe fn waits_for(thread: Lock) -> Option<u32> {
     let mut clock = 0;
     // SAFETY: reads the same memory as the call that follows.
@@ -64,8 +65,8 @@ unsafe fn waits_for(thread: Lock) -> Option<u32> {
     (is_alive && is_other()).then_some((!(clock >> 3)).cast_unsigned())
 }
 
-/// Declares a join: `NAME(ARGUMENTS) by REAL, API`. A join with an invalid time waits in some versions of the C library. A macro, so that a
-/// cancellation unwinds through a single frame.
+/// Declares a join: `NAME(ARGUMENTS) by REAL, API`. A join with an invalid time waits in some versions of the
+/// C library. A macro, so that a cancellation unwinds through a single frame.
 macro_rules! join {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) by $real:ident, $api:expr) => {
         $(#[$doc])*

@@ -1,8 +1,10 @@
-//! The thread that last released each mutex: a mutex and a thread in, whether it was that thread out. Then no other thread's release allowed the
-//! acquisition, and the clock can be read without waiting for what came before.
+//! The thread that last released each mutex: a mutex and a thread in, whether it was that thread out. Then no
+//! other thread's release allowed the acquisition, and the clock can be read without waiting for what came
+//! before.
 //!
-//! A table has a place for each mutex, which others share. Whoever releases a mutex writes both into its place before the mutex is free, so that
-//! the next owner reads that, or what was written later. A place that holds another mutex means only that the answer is no.
+//! A table has a place for each mutex, which others share. Whoever releases a mutex writes both into its
+//! place before the mutex is free, so that the next owner reads that, or what was written later. A place that
+//! holds another mutex means only that the answer is no.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,11 +12,12 @@ use crate::real::Lock;
 
 const INDEX_BITS: u32 = 14;
 const INDEX: u64 = (1 << INDEX_BITS) - 1;
-/// The upper half: the part of the mutex's address that its place does not tell. The lower half: the thread id. 0 if there is none.
+/// The upper half: the part of the mutex's address that its place does not tell. The lower half: the thread
+/// id. 0 if there is none.
 static PLACES: [AtomicU64; 1 << INDEX_BITS] = [const { AtomicU64::new(0) }; 1 << INDEX_BITS];
 
-/// Returns the place of a mutex, and the part of its address that the place does not tell. `None` if that is too large: no address of a user
-/// program is, unless the mutex is not aligned.
+/// Returns the place of a mutex, and the part of its address that the place does not tell. `None` if that is
+/// too large: no address of a user program is, unless the mutex is not aligned.
 #[inline(always)]
 fn place_of(mutex: Lock) -> Option<(&'static AtomicU64, u64)> {
     // The lowest two bits, which are 0, become the highest ones.
@@ -25,7 +28,8 @@ fn place_of(mutex: Lock) -> Option<(&'static AtomicU64, u64)> {
     (rest <= u32::MAX.into()).then(|| (&PLACES[index as usize], rest))
 }
 
-/// Fetches the place of a mutex that this thread is about to lock, so that both come at the same time if another processor has them.
+/// Fetches the place of a mutex that this thread is about to lock, so that both come at the same time if
+/// another processor has them.
 #[inline(always)]
 pub(crate) fn prefetch(mutex: Lock) {
     if let Some((place, _)) = place_of(mutex) {
@@ -39,7 +43,8 @@ pub(crate) fn prefetch(mutex: Lock) {
     }
 }
 
-/// Returns whether this thread was the last one to release the mutex, which it holds; `false` if that is not known.
+/// Returns whether this thread was the last one to release the mutex, which it holds; `false` if that is not
+/// known.
 #[inline(always)]
 pub(crate) fn was_by(mutex: Lock, tid: u32) -> bool {
     place_of(mutex).is_some_and(|(place, rest)| place.load(Ordering::Relaxed) == entry(rest, tid))
@@ -85,7 +90,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of all mutexes: the answer is yes only if it is true, and always if no other mutex has used the place since.
+        /// Against a map of all mutexes: the answer is yes only if it is true, and always if no other mutex
+        /// has used the place since.
         #[test]
         fn a_thread_was_the_last_one_only_if_it_was(
             steps in prop::collection::vec((0..3_u64, 0..1_u64 << 33, 1..4_u32, 0..8_u8), 1..200),

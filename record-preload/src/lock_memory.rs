@@ -1,5 +1,5 @@
-//! `mlockall`. Memory that this library shares with klock is not locked: it would count against the program's limit, and take
-//! as much memory as it has addresses.
+//! `mlockall`. Memory that this library shares with klock is not locked: it would count against the program's
+//! limit, and take as much memory as it has addresses.
 
 use core::{
     ffi::c_int,
@@ -54,7 +54,8 @@ pub(crate) unsafe extern "C" fn none() -> c_int {
     unsafe { real::MUNLOCKALL.get()() }
 }
 
-/// Whether the kernel would lock the program's memory without this library's. If not, its own error is the right one.
+/// Whether the kernel would lock the program's memory without this library's. If not, its own error is the
+/// right one.
 fn is_within_limit(own: Option<(usize, usize)>) -> bool {
     let own = own.map_or(0, |(start, end)| (end - start) as u64);
     let limit = sys::resource_limit(libc::RLIMIT_MEMLOCK);

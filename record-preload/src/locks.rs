@@ -1,5 +1,6 @@
-//! `pthread_rwlock_*`, `pthread_spin_*` and `pthread_barrier_*`. Reader-writer locks are as mutexes, with two modes: the writer is read
-//! from the lock, which is never written. Spinlocks have no known owner. Every call of `pthread_barrier_wait` is recorded as a wait.
+//! `pthread_rwlock_*`, `pthread_spin_*` and `pthread_barrier_*`. Reader-writer locks are as mutexes, with two
+//! modes: the writer is read from the lock, which is never written. Spinlocks have no known owner. Every call
+//! of `pthread_barrier_wait` is recorded as a wait.
 
 use core::{
     ffi::{c_int, c_uint, c_void},
@@ -52,15 +53,17 @@ interpose! {
 /// Offset of the writer's TID in glibc's `struct __pthread_rwlock_arch_t`, on every 64-bit architecture.
 const WRITER_OFFSET: usize = 24;
 
-/// Returns the writer that a call waits for, 0 for readers; `None` if the C library will fail the call because the caller is
-/// the writer.
+/// Returns the writer that a call waits for, 0 for readers; `None` if the C library will fail the call
+/// because the caller is the writer.
 unsafe fn waits_for(lock: Lock, call: &Call) -> Option<u32> {
-    // SAFETY: the C library's rwlock is larger than the offset, and the word is aligned. Volatile: other threads change it.
+    // SAFETY: the C library's rwlock is larger than the offset, and the word is aligned. Volatile: other
+    // threads change it.
     let writer = unsafe { ptr::read_volatile(lock.cast::<u8>().add(WRITER_OFFSET).cast::<u32>()) };
     (writer != call.tid()).then_some(writer)
 }
 
-/// Forwards a call that waits. Unlike with mutexes, the C library refuses an invalid timeout or clock even if the lock is free.
+/// Forwards a call that waits. Unlike with mutexes, the C library refuses an invalid timeout or clock even if
+/// the lock is free.
 #[inline(always)]
 unsafe fn acquire_rwlock(
     caller: Caller,

@@ -1,6 +1,6 @@
-//! The memory functions that the compiler calls by name. The program's functions may be interposed or instrumented (those of
-//! ThreadSanitizer would report races in the stack tables), so the library has its own hidden ones. They run rarely, and are
-//! short rather than fast.
+//! The memory functions that the compiler calls by name. The program's functions may be interposed or
+//! instrumented (those of ThreadSanitizer would report races in the stack tables), so the library has its own
+//! hidden ones. They run rarely, and are short rather than fast.
 
 /// Assembles the functions, which `$code` has.
 macro_rules! functions {

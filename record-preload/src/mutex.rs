@@ -1,9 +1,10 @@
-//! `pthread_mutex_*`. Tries first, so that a call whose mutex is free reads the clock once, and a call that waits is known to
-//! wait.
+//! `pthread_mutex_*`. Tries first, so that a call whose mutex is free reads the clock once, and a call that
+//! waits is known to wait.
 //!
-//! If another interposer is behind this library, a try would be a call that the program did not make. Then the state of the mutex
-//! decides whether the call waits; if another thread changes it in between, a wait is recorded as none or as a very short one. So it is for
-//! a mutex with a priority ceiling, which a try may lock where the call fails.
+//! If another interposer is behind this library, a try would be a call that the program did not make. Then
+//! the state of the mutex decides whether the call waits; if another thread changes it in between, a wait is
+//! recorded as none or as a very short one. So it is for a mutex with a priority ceiling, which a try may
+//! lock where the call fails.
 
 use core::{
     ffi::{c_int, c_void},
@@ -45,7 +46,8 @@ static IS_INTERPOSED: AtomicBool = AtomicBool::new(false);
 /// The result of [`look`] if the call will not wait.
 const NOT_TRIED: c_int = -1;
 
-/// Tries to lock a mutex; returns `EBUSY` if it is held, and neither 0 nor that if the call must be made to know.
+/// Tries to lock a mutex; returns `EBUSY` if it is held, and neither 0 nor that if the call must be made to
+/// know.
 #[inline(always)]
 unsafe fn attempt(mutex: Lock) -> c_int {
     // SAFETY: the pointer is a mutex.
@@ -91,8 +93,9 @@ unsafe extern "C" fn look(mutex: Lock) -> c_int {
     }
 }
 
-/// Tries to lock a robust mutex by a timed lock with a time in the past. glibc's `trylock` leaves an unrecoverable mutex locked,
-/// and the next blocking call would wait forever instead of failing. A mutex with a priority ceiling is not tried.
+/// Tries to lock a robust mutex by a timed lock with a time in the past. glibc's `trylock` leaves an
+/// unrecoverable mutex locked, and the next blocking call would wait forever instead of failing. A mutex with
+/// a priority ceiling is not tried.
 #[cold]
 unsafe fn attempt_special(mutex: Lock) -> c_int {
     // SAFETY: the pointer is a mutex.
@@ -109,7 +112,8 @@ fn timeout_as_busy(result: c_int) -> c_int {
     if result == libc::ETIMEDOUT { libc::EBUSY } else { result }
 }
 
-/// Returns the owner that a call waits for; `None` if the C library will fail the call because the caller is the owner.
+/// Returns the owner that a call waits for; `None` if the C library will fail the call because the caller is
+/// the owner.
 pub(crate) unsafe fn waits_for(mutex: Lock, call: &Call) -> Option<u32> {
     // SAFETY: the pointer is a mutex.
     let mutex = unsafe { MutexFields::of(mutex) };
@@ -162,8 +166,9 @@ unsafe extern "C" fn clocklock(
                 if is_valid || is_interposed() {
                     return attempt(mutex);
                 }
-                // The C library refuses an invalid clock even if the mutex is free, and which clocks are valid for a mutex with
-                // priority inheritance depends on the kernel. A time in the past makes it check without waiting, by a system call.
+                // The C library refuses an invalid clock even if the mutex is free, and which clocks are
+                // valid for a mutex with priority inheritance depends on the kernel. A time in the past makes
+                // it check without waiting, by a system call.
                 timeout_as_busy(MUTEX_CLOCKLOCK.get()(mutex, clock, &clock::LONG_PAST))
             },
             |call| waits_for(mutex, call).filter(|_| clock::is_valid_clock(clock) && clock::is_valid(until)),

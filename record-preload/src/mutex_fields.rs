@@ -59,7 +59,8 @@ impl MutexFields {
         state & bits == 0 || kind & ROBUST != 0 && state & OWNER_DIED != 0
     }
 
-    /// Whether the mutex is robust, so that the next owner learns that an owner died, or has a priority ceiling.
+    /// Whether the mutex is robust, so that the next owner learns that an owner died, or has a priority
+    /// ceiling.
     #[inline(always)]
     pub(crate) fn is_special(self) -> bool {
         self.kind() & (ROBUST | PRIORITY_PROTECT) != 0

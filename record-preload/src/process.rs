@@ -1,9 +1,11 @@
-//! The connection of the process to klock. Requests a region through the socket named in the environment, once per program and
-//! once in each forked child, and detects that the process is a child. A process without a connection records nothing. Before it
-//! exits, klock may read its mappings, which are gone then. Only [`is_current`] runs on the path of recorded calls.
+//! The connection of the process to klock. Requests a region through the socket named in the environment,
+//! once per program and once in each forked child, and detects that the process is a child. A process without
+//! a connection records nothing. Before it exits, klock may read its mappings, which are gone then. Only
+//! [`is_current`] runs on the path of recorded calls.
 //!
-//! The socket outlives klock only as a name in a directory that other users cannot change. What answers there must belong to the owner of
-//! the name, and its memory must keep its size: a process that trusts others would crash at their will.
+//! The socket outlives klock only as a name in a directory that other users cannot change. What answers there
+//! must belong to the owner of the name, and its memory must keep its size: a process that trusts others
+//! would crash at their will.
 
 use core::{
     ffi::{c_int, c_void},
@@ -23,7 +25,8 @@ use crate::{
     valgrind,
 };
 
-/// The state of the connection, one of the four below in the lowest bits. While connecting, the PID is above them.
+/// The state of the connection, one of the four below in the lowest bits. While connecting, the PID is above
+/// them.
 static STATE: AtomicU32 = AtomicU32::new(NEW);
 const PID_SHIFT: u32 = 2;
 const NEW: u32 = 0;
@@ -37,8 +40,9 @@ static CHUNKS: AtomicU32 = AtomicU32::new(0);
 static CHUNK_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The process that the region belongs to. A child by vfork has the memory of its parent.
 static PID: AtomicU32 = AtomicU32::new(0);
-/// The generation of this process: 1 for the program's first process, and a higher number for each forked child. It is in
-/// memory that the kernel clears in a child, so that threads detect every kind of fork; not all of them run fork handlers.
+/// The generation of this process: 1 for the program's first process, and a higher number for each forked
+/// child. It is in memory that the kernel clears in a child, so that threads detect every kind of fork; not
+/// all of them run fork handlers.
 static GENERATION: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 /// The last generation, in memory that children inherit.
 static LAST_GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -52,7 +56,8 @@ static ADDRESS_BYTES: AtomicUsize = AtomicUsize::new(0);
 static mut SECRET: [u8; SECRET_BYTES] = [0; SECRET_BYTES];
 
 const PAGE: usize = 4096;
-/// Timeout in seconds for the connection and for klock's answer. klock answers within milliseconds unless strangers flood its socket.
+/// Timeout in seconds for the connection and for klock's answer. klock answers within milliseconds unless
+/// strangers flood its socket.
 const TIMEOUT_S: libc::time_t = 3;
 /// The same for a process that is about to exit.
 const EXIT_TIMEOUT_S: libc::time_t = 1;
@@ -83,8 +88,9 @@ pub(crate) unsafe fn is_current(generation_counter: *const AtomicU32, generation
     unsafe { (*generation_counter).load(Ordering::Relaxed) == generation }
 }
 
-/// Returns the connection of this process; `None` if the process is not recorded. If `may_connect`, it is established if
-/// necessary, which takes system calls. The first call sets the function that runs when a thread exits (see [`call_at_exit`]).
+/// Returns the connection of this process; `None` if the process is not recorded. If `may_connect`, it is
+/// established if necessary, which takes system calls. The first call sets the function that runs when a
+/// thread exits (see [`call_at_exit`]).
 #[cold]
 pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connection> {
     loop {
@@ -117,7 +123,8 @@ pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connecti
                         count_programs(1);
                         REGION.store(null_mut(), Ordering::Relaxed);
                     }
-                    // SAFETY: threads of a child do not use the parent's region any more (see `thread::start`).
+                    // SAFETY: threads of a child do not use the parent's region any more (see
+                    // `thread::start`).
                     unsafe { sys::unmap(parents.0.cast(), parents.1) };
                     finish_connecting(connected);
                 }
@@ -137,8 +144,8 @@ pub(crate) fn connection(at_exit: Cleanup, may_connect: bool) -> Option<Connecti
     }
 }
 
-/// Waits while another thread connects, with a time limit. If it was a thread of the parent process at the time of the fork,
-/// resets the state. Returns whether to check the state again.
+/// Waits while another thread connects, with a time limit. If it was a thread of the parent process at the
+/// time of the fork, resets the state. Returns whether to check the state again.
 fn wait_for_other() -> bool {
     for _ in 0..4000 {
         let state = STATE.load(Ordering::Acquire);
@@ -184,8 +191,8 @@ pub(crate) fn clock() -> Option<u32> {
     unsafe { region().as_ref() }.map(|region| region.clock)
 }
 
-/// Ends the recording of this process because the clock cannot be read, or resumes it. In a child that has not connected, the
-/// region is its parent's.
+/// Ends the recording of this process because the clock cannot be read, or resumes it. In a child that has
+/// not connected, the region is its parent's.
 pub(crate) fn set_clockless(clockless: bool) {
     let region = region();
     let generation_counter = GENERATION.load(Ordering::Relaxed);

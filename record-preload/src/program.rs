@@ -1,4 +1,5 @@
-//! Whether a program can record itself, by its file. Read before the program is started, and only if it is a regular file.
+//! Whether a program can record itself, by its file. Read before the program is started, and only if it is a
+//! regular file.
 
 use core::{
     ffi::{CStr, c_char},

@@ -1,6 +1,7 @@
-//! The interposed functions of the next library, which is the C library or another interposer. Each is looked up at its first
-//! use, because constructors of other libraries run before ours, and allocators may lock during a lookup. A missing function
-//! is replaced by one that returns ENOSYS. Also the environment, which the C library keeps.
+//! The interposed functions of the next library, which is the C library or another interposer. Each is looked
+//! up at its first use, because constructors of other libraries run before ours, and allocators may lock
+//! during a lookup. A missing function is replaced by one that returns ENOSYS. Also the environment, which
+//! the C library keeps.
 
 use core::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -16,8 +17,8 @@ use libc::{clockid_t, timespec};
 pub(crate) struct Real<F> {
     at: AtomicPtr<c_void>,
     name: &'static CStr,
-    /// The preferred symbol version. The C library has older functions of the same name with other data structures. A function
-    /// of another interposer has no version and is preferred to both.
+    /// The preferred symbol version. The C library has older functions of the same name with other data
+    /// structures. A function of another interposer has no version and is preferred to both.
     version: Option<&'static CStr>,
     /// Whether other interposers are skipped.
     is_own: bool,
@@ -69,8 +70,8 @@ impl<F: Copy> Real<F> {
         at
     }
 
-    /// Whether the next library with the function is not the C library, but another interposer. For functions of the oldest version
-    /// of the C library. Looks up; not for each call.
+    /// Whether the next library with the function is not the C library, but another interposer. For functions
+    /// of the oldest version of the C library. Looks up; not for each call.
     #[cold]
     pub(crate) fn is_interposed(&self) -> bool {
         let at = self.at.load(Ordering::Relaxed);
@@ -85,7 +86,8 @@ const FIRST_VERSION: &CStr = if cfg!(target_arch = "aarch64") { c"GLIBC_2.17" } 
 /// The version of the functions of the present condition variables.
 const CONDITION_VERSION: &CStr = if cfg!(target_arch = "aarch64") { c"GLIBC_2.17" } else { c"GLIBC_2.3.2" };
 
-/// Returns the next function of a name and a version. Interposers, whose functions have no version, are skipped.
+/// Returns the next function of a name and a version. Interposers, whose functions have no version, are
+/// skipped.
 fn versioned(name: &CStr, version: &CStr) -> Option<*mut c_void> {
     // SAFETY: both strings are null-terminated.
     let at = unsafe { dlvsym()?(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
@@ -98,7 +100,8 @@ extern "C" fn missing() -> c_int {
 
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// Returns `dlvsym` if the C library has it. Weak, because musl lacks it, and a missing symbol would prevent program start.
+/// Returns `dlvsym` if the C library has it. Weak, because musl lacks it, and a missing symbol would prevent
+/// program start.
 fn dlvsym() -> Option<Dlvsym> {
     let at: usize;
     #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,10 @@
-//! Restrictions that a program puts on itself: seccomp filters, the strict mode of seccomp, and a time-stamp counter that faults.
+//! Restrictions that a program puts on itself: seccomp filters, the strict mode of seccomp, and a time-stamp
+//! counter that faults.
 //!
-//! After a filter is installed, this library makes no system calls of its own: the filter might end the program for them. What
-//! later threads need is reserved before. When the clock can no longer be read, the recording of the process ends, and its
-//! calls are only counted. Installations by bare instructions, without the C library, are not seen.
+//! After a filter is installed, this library makes no system calls of its own: the filter might end the
+//! program for them. What later threads need is reserved before. When the clock can no longer be read, the
+//! recording of the process ends, and its calls are only counted. Installations by bare instructions, without
+//! the C library, are not seen.
 
 use core::{
     ffi::c_int,
@@ -83,7 +85,8 @@ unsafe fn restrict<R: Copy + PartialEq + From<i8>>(kind: Kind, install: impl FnO
             break;
         }
         if FILTERS.load(Ordering::SeqCst) == filters {
-            // SAFETY: changes nothing. A filter that forbids it is not installed yet, unless there is another one.
+            // SAFETY: changes nothing. A filter that forbids it is not installed yet, unless there is another
+            // one.
             unsafe { sys::call3(libc::SYS_sched_yield, 0, 0, 0) };
         }
     }
@@ -142,7 +145,8 @@ pub(crate) unsafe extern "C" fn syscall(
     }
 }
 
-/// Finds the restrictions under which the program starts. The loader has just made the same system calls for the libraries.
+/// Finds the restrictions under which the program starts. The loader has just made the same system calls for
+/// the libraries.
 pub(crate) fn find_inherited() {
     let known = real::variable(SECCOMP_VARIABLE.as_bytes()).and_then(number);
     if let Some((known, inherited)) = known.zip(inherited_filters())
@@ -183,8 +187,8 @@ pub(crate) fn own_tid() -> u32 {
     const KIND: usize = 16;
     let mut mutex = MaybeUninit::<libc::pthread_mutex_t>::zeroed();
     let at = mutex.as_mut_ptr().cast::<u8>();
-    // SAFETY: a mutex of this thread alone; its fields are those of glibc (see `mutex`). The type keeps glibc from using
-    // hardware transactions, which write no owner.
+    // SAFETY: a mutex of this thread alone; its fields are those of glibc (see `mutex`). The type keeps glibc
+    // from using hardware transactions, which write no owner.
     unsafe {
         at.add(KIND).cast::<c_int>().write(libc::PTHREAD_MUTEX_ERRORCHECK);
         real::OWN_MUTEX_TRYLOCK.get()(at.cast());

@@ -1,9 +1,11 @@
-//! Sampling of acquisitions: of the calls that do not wait, each is recorded with the same probability. Calls that wait are all recorded,
-//! and so is the release of each recorded acquisition: a thread remembers the locks that it holds by these.
+//! Sampling of acquisitions: of the calls that do not wait, each is recorded with the same probability. Calls
+//! that wait are all recorded, and so is the release of each recorded acquisition: a thread remembers the
+//! locks that it holds by these.
 
 use crate::{mutex_fields::MutexFields, real::Lock};
 
-/// Locks that a thread remembers. It forgets the oldest one for a further one: another thread released it, or its release is not recorded.
+/// Locks that a thread remembers. It forgets the oldest one for a further one: another thread released it, or
+/// its release is not recorded.
 const MAX_HELD: usize = 32;
 
 /// What a thread needs to sample. All zeros records no call that does not wait.
@@ -52,8 +54,8 @@ impl Sampling {
         }
     }
 
-    /// Decides whether a call of this thread that may take a lock is recorded if it does not wait. A further acquisition by the owner of a
-    /// recursive mutex is recorded with its first one.
+    /// Decides whether a call of this thread that may take a lock is recorded if it does not wait. A further
+    /// acquisition by the owner of a recursive mutex is recorded with its first one.
     #[inline(always)]
     pub(crate) unsafe fn draw(&mut self, lock: Lock, is_mutex: bool, tid: u32) -> Draw {
         if self.count > 0 && self.has(lock) {

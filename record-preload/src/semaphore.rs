@@ -1,5 +1,5 @@
-//! `sem_*`. As mutexes, but errors are in errno, and waits are cancellation points. Checks for cancellation and for an invalid
-//! timeout happen in the same order as in the C library.
+//! `sem_*`. As mutexes, but errors are in errno, and waits are cancellation points. Checks for cancellation
+//! and for an invalid timeout happen in the same order as in the C library.
 
 use core::ffi::{c_int, c_uint};
 
@@ -44,7 +44,8 @@ unsafe extern "C" fn trywait(semaphore: Lock, caller: Caller) -> c_int {
     -1
 }
 
-/// Declares a function that waits: `NAME(ARGUMENTS) by REAL, API, IS_VALID`. A macro, so that a cancellation unwinds through a single frame.
+/// Declares a function that waits: `NAME(ARGUMENTS) by REAL, API, IS_VALID`. A macro, so that a cancellation
+/// unwinds through a single frame.
 macro_rules! wait {
     ($name:ident($($argument:ident: $type:ty),*) by $real:ident, $api:expr, $is_valid:expr) => {
         unsafe extern "C-unwind" fn $name(semaphore: Lock, $($argument: $type,)* caller: Caller) -> c_int {

@@ -1,5 +1,5 @@
-//! Slots of the region: claiming one, and starting and ending sessions. Threads claim slots without a lock. At the end klock reads
-//! the rest of the records and frees the slot.
+//! Slots of the region: claiming one, and starting and ending sessions. Threads claim slots without a lock.
+//! At the end klock reads the rest of the records and frees the slot.
 
 use core::sync::atomic::Ordering;
 

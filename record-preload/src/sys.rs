@@ -1,4 +1,5 @@
-//! System calls without the C library. They do not change errno, are not cancellation points, and cannot be interposed.
+//! System calls without the C library. They do not change errno, are not cancellation points, and cannot be
+//! interposed.
 
 use core::{
     ffi::{CStr, c_int},
@@ -10,7 +11,8 @@ use core::{
 #[inline(always)]
 pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: by the kernel's convention only rcx and r11 are clobbered. The effect of the call is the caller's obligation.
+    // SAFETY: by the kernel's convention only rcx and r11 are clobbered. The effect of the call is the
+    // caller's obligation.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -34,7 +36,8 @@ pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize 
 #[inline(always)]
 pub(crate) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: by the kernel's convention only x0 is clobbered. The effect of the call is the caller's obligation.
+    // SAFETY: by the kernel's convention only x0 is clobbered. The effect of the call is the caller's
+    // obligation.
     unsafe {
         core::arch::asm!(
             "svc #0",
@@ -174,11 +177,12 @@ pub(crate) fn cannot_shrink(descriptor: c_int) -> bool {
     seals > 0 && seals & libc::F_SEAL_SHRINK as isize != 0
 }
 
-/// Numbers of descriptors from here on belong to this library, if the program may have so many. Programs get the lowest free numbers.
+/// Numbers of descriptors from here on belong to this library, if the program may have so many. Programs get
+/// the lowest free numbers.
 const HIGH: u64 = 768;
 
-/// A descriptor of this library. Another thread of the program may close all that are open, and get its number for a file of its own: it
-/// is closed only if it still is the same file.
+/// A descriptor of this library. Another thread of the program may close all that are open, and get its
+/// number for a file of its own: it is closed only if it still is the same file.
 pub(crate) struct Descriptor {
     number: c_int,
     file: Option<(u64, u64)>,

@@ -1,7 +1,7 @@
-//! The stack table of a thread. Maps stacks to 16-bit numbers, so that each stack is written once. Stacks are compared by their
-//! frames, not only by their hashes. The size is bounded: when the table is full, new stacks are reduced to the call site; when
-//! the reserve for call sites is full as well, new stacks get no number. The table takes two megabytes of address space, and
-//! memory as it fills.
+//! The stack table of a thread. Maps stacks to 16-bit numbers, so that each stack is written once. Stacks are
+//! compared by their frames, not only by their hashes. The size is bounded: when the table is full, new
+//! stacks are reduced to the call site; when the reserve for call sites is full as well, new stacks get no
+//! number. The table takes two megabytes of address space, and memory as it fills.
 
 use core::{
     ptr::null_mut,
@@ -63,8 +63,8 @@ pub(crate) struct Table {
     frames: [usize; FRAMES],
 }
 
-/// A stack that was found just now. Has its call site, so that a stack of one frame is recognized without another look. All zeros is no
-/// stack: no call returns to address 0.
+/// A stack that was found just now. Has its call site, so that a stack of one frame is recognized without
+/// another look. All zeros is no stack: no call returns to address 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recent {
     /// The first frame.
@@ -90,7 +90,8 @@ impl Recent {
 }
 
 impl Table {
-    /// Returns a part of the index of a caller in `recent`, from its return address or from its frame pointer.
+    /// Returns a part of the index of a caller in `recent`, from its return address or from its frame
+    /// pointer.
     #[inline(always)]
     pub(crate) fn mix(address: usize) -> usize {
         ((address as u64).wrapping_mul(MULTIPLIER) >> (u64::BITS - RECENT.ilog2())) as usize
@@ -114,7 +115,8 @@ impl Table {
         let Entry { at, count, .. } = self.entries[usize::from(number) % (STACKS + 1)];
         let return_address = self.stack(number).first().copied().unwrap_or(0);
         let pair = &mut self.recent[entry % RECENT];
-        // A signal handler may jump out of this, so none of them has the call site of one stack and the number of another.
+        // A signal handler may jump out of this, so none of them has the call site of one stack and the
+        // number of another.
         for (index, stack) in [
             (1, pair[0]),
             (0, Recent { return_address, at: at + 1, further: count.saturating_sub(1), number }),

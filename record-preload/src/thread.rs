@@ -1,5 +1,6 @@
-//! The recording state of a thread, in thread-local storage: its writer and its stack table. Each call asks here whether it is recorded, and
-//! for the number of its caller's stack. `session` starts and ends the recording of a thread.
+//! The recording state of a thread, in thread-local storage: its writer and its stack table. Each call asks
+//! here whether it is recorded, and for the number of its caller's stack. `session` starts and ends the
+//! recording of a thread.
 
 use core::{
     ffi::{c_char, c_int},
@@ -71,12 +72,12 @@ mod state {
     pub(super) const EXCLUDED: usize = 6;
 }
 
-/// Number of renames of threads of this process. A thread that renames another one cannot write the other's records, so each
-/// thread checks this counter from time to time.
+/// Number of renames of threads of this process. A thread that renames another one cannot write the other's
+/// records, so each thread checks this counter from time to time.
 static RENAMES: AtomicU32 = AtomicU32::new(0);
 
-// Thread-local storage of the block. Of std's two mechanisms, one needs a function call and the other is not stable. Programs
-// cannot dlclose this library, so the initial-exec model works.
+// Thread-local storage of the block. Of std's two mechanisms, one needs a function call and the other is not
+// stable. Programs cannot dlclose this library, so the initial-exec model works.
 core::arch::global_asm!(
     ".pushsection .tbss.klock_thread,\"awT\",@nobits",
     ".balign 64",
@@ -131,8 +132,8 @@ impl Thread {
     /// Whether calls of this thread are recorded now.
     #[inline(always)]
     pub(crate) unsafe fn is_recording(&self) -> bool {
-        // SAFETY: both pointers are mapped in this state. In a child process, the generation check fails before `active` is
-        // read.
+        // SAFETY: both pointers are mapped in this state. In a child process, the generation check fails
+        // before `active` is read.
         unsafe {
             self.state == state::RECORDING
                 && process::is_current(self.generation_counter, self.generation)
@@ -140,7 +141,8 @@ impl Thread {
         }
     }
 
-    /// Starts writing records, by a call at `stack_pointer`. Until [`Thread::end_writing`], signal handlers cannot record.
+    /// Starts writing records, by a call at `stack_pointer`. Until [`Thread::end_writing`], signal handlers
+    /// cannot record.
     #[inline(always)]
     pub(crate) unsafe fn begin_writing(&mut self, stack_pointer: usize) {
         self.state = stack_pointer;
@@ -157,7 +159,8 @@ impl Thread {
         self.state = state::RECORDING;
     }
 
-    /// Returns the number of the caller's stack, and writes the stack if it is new; 0 if there is no room for it.
+    /// Returns the number of the caller's stack, and writes the stack if it is new; 0 if there is no room for
+    /// it.
     #[inline(always)]
     pub(crate) unsafe fn stack_number(
         &mut self,
@@ -170,7 +173,8 @@ impl Thread {
         }
         let is_inside = stack_pointer >= self.stack.low && stack_pointer < self.stack.high;
         let window = Window { low: stack_pointer, high: if is_inside { self.stack.high } else { 0 } };
-        // A frame pointer that no walk follows is any value, a new one for each call: it does not tell stacks apart.
+        // A frame pointer that no walk follows is any value, a new one for each call: it does not tell stacks
+        // apart.
         let by_frame =
             if window.has_frame(caller.frame_pointer) { Table::mix(caller.frame_pointer) } else { 0 };
         let entry = Table::mix(caller.return_address) ^ by_frame;
@@ -210,7 +214,8 @@ impl Thread {
         number
     }
 
-    /// Returns the number of a stack, or of its first frame alone. Writes it if it is new. The thread must be writing.
+    /// Returns the number of a stack, or of its first frame alone. Writes it if it is new. The thread must be
+    /// writing.
     fn number_of(&mut self, table: &mut Table, whole: &[usize], entry: usize, time: u64) -> u16 {
         for stack in [whole, whole.get(..1).unwrap_or_default()] {
             if let Some(number) = table.find(stack) {
@@ -270,7 +275,8 @@ pub(crate) unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usiz
     result
 }
 
-/// Records that a thread of the process was renamed, possibly the current one. `now` reads the clock with this number.
+/// Records that a thread of the process was renamed, possibly the current one. `now` reads the clock with
+/// this number.
 pub(crate) fn renamed(now: impl FnOnce(u16) -> u64) {
     RENAMES.fetch_add(1, Ordering::Relaxed);
     let stack_pointer = stack_pointer();

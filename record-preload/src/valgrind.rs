@@ -1,5 +1,6 @@
-//! Whether the program runs in valgrind. Its tools watch each access to memory, and report what this library reads of the program's stack
-//! and shares with klock. So nothing is recorded there; times would mean nothing anyway.
+//! Whether the program runs in valgrind. Its tools watch each access to memory, and report what this library
+//! reads of the program's stack and shares with klock. So nothing is recorded there; times would mean nothing
+//! anyway.
 
 /// Asks valgrind. On a processor, the instructions do nothing.
 pub(crate) fn is_running() -> bool {
@@ -8,7 +9,8 @@ pub(crate) fn is_running() -> bool {
     let request = [RUNNING, 0, 0, 0, 0, 0];
     let mut answer = 0_usize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the rotations add up to twice the size of the register, and the exchange has no effect; valgrind reads the request.
+    // SAFETY: the rotations add up to twice the size of the register, and the exchange has no effect;
+    // valgrind reads the request.
     unsafe {
         core::arch::asm!(
             "rol rdi, 3",

@@ -1,6 +1,6 @@
-//! Stack walks along frame pointers. A frame pointer is followed only if it is aligned, inside the thread's stack, above the
-//! previous one, and in a page that can be read: programs without frame pointers have any number there, and may have guard pages in
-//! their stacks.
+//! Stack walks along frame pointers. A frame pointer is followed only if it is aligned, inside the thread's
+//! stack, above the previous one, and in a page that can be read: programs without frame pointers have any
+//! number there, and may have guard pages in their stacks.
 
 use core::{mem::MaybeUninit, slice};
 
@@ -19,7 +19,8 @@ pub(crate) struct Caller {
     pub(crate) frame_pointer: usize,
 }
 
-/// The readable part of a thread's stack, from the stack pointer to its top. Empty if the thread is on another stack.
+/// The readable part of a thread's stack, from the stack pointer to its top. Empty if the thread is on
+/// another stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     /// The stack pointer; frames are above.
@@ -83,8 +84,8 @@ impl Window {
         inside && frame_pointer.is_multiple_of(WORD)
     }
 
-    /// Reads the frame at `frame_pointer`, if it is valid and above `last`. Returns its return address and the caller's frame
-    /// pointer.
+    /// Reads the frame at `frame_pointer`, if it is valid and above `last`. Returns its return address and
+    /// the caller's frame pointer.
     #[inline(always)]
     unsafe fn frame(
         self,
@@ -96,8 +97,8 @@ impl Window {
             return None;
         }
         let frame = frame_pointer as *const usize;
-        // SAFETY: two aligned words between the stack pointer and the end of the stack, which can be read. Volatile, because they
-        // belong to other functions.
+        // SAFETY: two aligned words between the stack pointer and the end of the stack, which can be read.
+        // Volatile, because they belong to other functions.
         unsafe { Some((strip(frame.add(1).read_volatile()), frame.read_volatile())) }
     }
 }
@@ -112,7 +113,8 @@ fn is_code(address: usize) -> bool {
     (MIN_CODE..MAX_CODE).contains(&address)
 }
 
-/// Whether the frames of the caller's stack behind its first one are `further`, if it is limited to `max` frames.
+/// Whether the frames of the caller's stack behind its first one are `further`, if it is limited to `max`
+/// frames.
 #[inline(always)]
 pub(crate) unsafe fn is_same(
     caller: Caller,

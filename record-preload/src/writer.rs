@@ -1,6 +1,6 @@
-//! The writer of a thread's records. Takes chunks from the region's pool and fills them; klock is the only reader. A record is
-//! written completely or not at all. Lost records are counted by reason, and reported by an [`op::LOST`] of each before the next record
-//! that fits.
+//! The writer of a thread's records. Takes chunks from the region's pool and fills them; klock is the only
+//! reader. A record is written completely or not at all. Lost records are counted by reason, and reported by
+//! an [`op::LOST`] of each before the next record that fits.
 
 use core::{
     mem,
@@ -17,8 +17,8 @@ use trace_format::preload::{
 use crate::{process::Shape, restrictions, sys};
 
 const UNIT_SIZE: u64 = UNIT_BYTES as u64;
-/// Maximum time that the lossless threads of a process wait for a reader that does not make progress. On a machine with many more
-/// runnable threads than processors, one that is in order may need some seconds.
+/// Maximum time that the lossless threads of a process wait for a reader that does not make progress. On a
+/// machine with many more runnable threads than processors, one that is in order may need some seconds.
 const MAX_WAIT_NS: u64 = 5_000_000_000;
 
 /// A writer. All zeros is a writer without a session.
@@ -50,7 +50,8 @@ impl Writer {
     /// Creates the writer of a session that has started in `slot`.
     ///
     /// # Safety
-    /// The slot belongs to this thread, and the region has this shape and stays mapped while the writer is used.
+    /// The slot belongs to this thread, and the region has this shape and stays mapped while the writer is
+    /// used.
     pub(crate) unsafe fn new(region: *mut Region, shape: Shape, slot: *mut Slot) -> Self {
         let Shape { chunks, chunk_bytes } = shape;
         // SAFETY: the region is mapped, and this field does not change.
@@ -142,7 +143,8 @@ impl Writer {
         }
     }
 
-    /// Writes the frames of a stack. Returns whether there was room; a stack without room is not counted as lost.
+    /// Writes the frames of a stack. Returns whether there was room; a stack without room is not counted as
+    /// lost.
     #[cold]
     pub(crate) unsafe fn put_stack(&mut self, time: u64, frames: &[usize]) -> bool {
         let bytes = UNIT_SIZE * (1 + frames.len().div_ceil(2) as u64);
@@ -180,7 +182,8 @@ impl Writer {
         }
     }
 
-    /// Whether the current chunk has room for a record and nothing else must be done first. Read after the slot was marked busy.
+    /// Whether the current chunk has room for a record and nothing else must be done first. Read after the
+    /// slot was marked busy.
     #[inline(always)]
     unsafe fn fits(&self, bytes: u64) -> bool {
         // SAFETY: the slot is mapped (see `new`).
@@ -204,7 +207,8 @@ impl Writer {
         }
     }
 
-    /// Adds a whole record to what is written. A signal handler that jumps out of the call before leaves nothing of it.
+    /// Adds a whole record to what is written. A signal handler that jumps out of the call before leaves
+    /// nothing of it.
     #[inline(always)]
     fn advance(&mut self, bytes: u64) {
         compiler_fence(Ordering::Release);
@@ -218,12 +222,13 @@ impl Writer {
     }
 
     unsafe fn count_lost(&mut self) {
-        // SAFETY: the slot is mapped (see `new`). A single atomic instruction, because signal handlers count as well.
+        // SAFETY: the slot is mapped (see `new`). A single atomic instruction, because signal handlers count
+        // as well.
         unsafe { (*self.slot).lost.fetch_add(1, Ordering::Relaxed) };
     }
 
-    /// Makes room for a record, in another chunk if necessary, and writes a pending [`op::LOST`]. Without a chunk, counts an event
-    /// as lost.
+    /// Makes room for a record, in another chunk if necessary, and writes a pending [`op::LOST`]. Without a
+    /// chunk, counts an event as lost.
     #[cold]
     #[inline(never)]
     unsafe fn make_room(&mut self, bytes: u64, time: u64, is_event: bool) -> bool {
@@ -244,8 +249,8 @@ impl Writer {
                 let pending = [self.pending, self.nested.load(Ordering::Relaxed)];
                 let all = bytes + pending.map(|count| u64::from(count > 0)).iter().sum::<u64>() * UNIT_SIZE;
                 if self.chunk != 0 && self.head + all <= self.end {
-                    // Those of handlers that come from now on are reported the next time. A child by clone(CLONE_VM) has the same memory:
-                    // one of the two reports them.
+                    // Those of handlers that come from now on are reported the next time. A child by
+                    // clone(CLONE_VM) has the same memory: one of the two reports them.
                     let nested = if pending[1] > 0 { self.nested.swap(0, Ordering::Relaxed) } else { 0 };
                     for (reason, count) in
                         [(lost::NO_CHUNK, mem::take(&mut self.pending)), (lost::NESTED, nested)]
@@ -309,7 +314,8 @@ impl Writer {
         link.set(Next::Chunk(chunk), self.head);
     }
 
-    /// Returns the current chunk, so that others can use it, unless the reader has not followed the last link of the slot.
+    /// Returns the current chunk, so that others can use it, unless the reader has not followed the last link
+    /// of the slot.
     unsafe fn close_chunk(&mut self, pool: &Pool<'_>) {
         // SAFETY: the slot is mapped (see `new`).
         let (first, limit) = unsafe { (&(*self.slot).first, self.limit()) };
@@ -327,8 +333,8 @@ impl Writer {
         }
     }
 
-    /// Waits until there is a free chunk; returns `false` if the reader makes no progress: after that, no thread of the process
-    /// waits before it does.
+    /// Waits until there is a free chunk; returns `false` if the reader makes no progress: after that, no
+    /// thread of the process waits before it does.
     #[cold]
     unsafe fn wait_for_reader(&mut self, pool: &Pool<'_>) -> bool {
         let mut returned = pool.returned();

@@ -77,7 +77,8 @@ fn a_record_has_the_stack_of_its_call() {
     }
 }
 
-/// Whether so many of these calls can have been drawn with a probability of one in `every`: within seven standard deviations.
+/// Whether so many of these calls can have been drawn with a probability of one in `every`: within seven
+/// standard deviations.
 fn is_one_in(every: u32, drawn: u64, calls: u64) -> bool {
     let (drawn, mean) = (drawn as f64, calls as f64 / f64::from(every));
     (drawn - mean).abs() <= 7.0 * mean.sqrt()

@@ -1,4 +1,5 @@
-//! Starts, joins and ends of threads: the program sees the same results with and without the library, and the records match them.
+//! Starts, joins and ends of threads: the program sees the same results with and without the library, and the
+//! records match them.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Every function with its outcomes: the program sees the same results with and without the library, and the records match the
-//! results.
+//! Every function with its outcomes: the program sees the same results with and without the library, and the
+//! records match the results.
 
 mod support;
 

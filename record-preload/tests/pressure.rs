@@ -1,5 +1,5 @@
-//! Small pools, slow or killed readers, ten million acquisitions, and programs with their own allocator or a sanitizer: every
-//! record is delivered or counted, and programs keep working.
+//! Small pools, slow or killed readers, ten million acquisitions, and programs with their own allocator or a
+//! sanitizer: every record is delivered or counted, and programs keep working.
 //!
 //! needs: gcc, stress-ng
 
@@ -22,7 +22,8 @@ fn attempts(process: &Process) -> u64 {
     process.delivered() + process.thread_records() + process.lost()
 }
 
-/// The records of a thread beside those of its locks: its creation, its start and its end, and one or two of its join.
+/// The records of a thread beside those of its locks: its creation, its start and its end, and one or two of
+/// its join.
 const OF_THREAD: std::ops::RangeInclusive<u64> = 4..=5;
 
 /// The time after which lossless threads take a reader that makes no progress for dead.

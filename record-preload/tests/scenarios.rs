@@ -1,4 +1,5 @@
-//! Difficult situations for the recorder: forks, signals, cancellations, thread exits, foreign stacks and empty pools.
+//! Difficult situations for the recorder: forks, signals, cancellations, thread exits, foreign stacks and
+//! empty pools.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! Control of a running recording: lines that other processes send to an abstract socket named after the recorder's process, or write into
-//! a named pipe. The socket serves the recorder's own user and root; who asks there checks that the process with this id answers. The pipe
-//! belongs to that user.
+//! Control of a running recording: lines that other processes send to an abstract socket named after the
+//! recorder's process, or write into a named pipe. The socket serves the recorder's own user and root; who
+//! asks there checks that the process with this id answers. The pipe belongs to that user.
 
 use std::{
     fs::File,
@@ -118,7 +118,8 @@ impl Control {
         Ok(Self { listener: name_of(std::process::id()).and_then(listen).ok(), clients })
     }
 
-    /// Returns the requests that have arrived, at most one of each client: a stream of them must not keep klock from recording.
+    /// Returns the requests that have arrived, at most one of each client: a stream of them must not keep
+    /// klock from recording.
     pub(crate) fn requests(&mut self) -> Vec<(String, Answer)> {
         for _ in 0..MAX_ACCEPTED {
             let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else { break };

@@ -41,8 +41,8 @@ pub enum RecordError {
         "cannot preload a running process: only a program that klock starts records its own calls; give a command, or leave --probes out"
     )]
     PreloadOfRunning,
-    /// Without BPF programs, switches are recorded only of a command, and which of its threads hold locks is known only if they record
-    /// themselves.
+    /// Without BPF programs, switches are recorded only of a command, and which of its threads hold locks is
+    /// known only if they record themselves.
     #[error(
         "cannot record the off-CPU time of holders: without root, a program that klock starts has to record its own calls; run klock as root"
     )]
@@ -156,8 +156,8 @@ impl RecordError {
     }
 }
 
-/// Whether as many files can be opened as the BPF programs, their maps and their probes take. Below that the loader fails with
-/// errors that name other reasons: it takes a feature for missing if it cannot try it.
+/// Whether as many files can be opened as the BPF programs, their maps and their probes take. Below that the
+/// loader fails with errors that name other reasons: it takes a feature for missing if it cannot try it.
 fn has_free_descriptors() -> bool {
     let open: Result<Vec<_>, _> = (0..100).map(|_| std::fs::File::open("/dev/null")).collect();
     open.is_ok()

@@ -1,7 +1,7 @@
 //! Records lock events of this machine into a trace.
 //!
-//! [`record()`] takes [`Options`], writes a trace and returns a [`Summary`]. [`check()`] reports what this machine can record.
-//! This crate prints nothing and analyzes nothing.
+//! [`record()`] takes [`Options`], writes a trace and returns a [`Summary`]. [`check()`] reports what this
+//! machine can record. This crate prints nothing and analyzes nothing.
 //!
 //! Setting up a recording:
 //!
@@ -20,8 +20,8 @@
 //!                                                          └──> symbols, names (on a thread of their own)
 //! ```
 //!
-//! `compose` turns records into rows. A program that klock starts records its own lock calls (`preload`); everything else
-//! comes from BPF programs in the kernel. The loop that drives all of it is in `session`.
+//! `compose` turns records into rows. A program that klock starts records its own lock calls (`preload`);
+//! everything else comes from BPF programs in the kernel. The loop that drives all of it is in `session`.
 
 #[cfg(test)]
 #[macro_use]
@@ -83,7 +83,8 @@ use session::Session;
 use setup::{Setup, target::ResolvedTarget};
 use write::sink::Sink;
 
-/// Sends the recorder with this process id a word, as [`Options::control`] has them, and returns its answer, a line.
+/// Sends the recorder with this process id a word, as [`Options::control`] has them, and returns its answer,
+/// a line.
 pub fn control(pid: u32, request: &str) -> Result<String, RecordError> {
     Ok(control::ask(pid, request)?)
 }

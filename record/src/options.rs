@@ -12,13 +12,13 @@ pub struct Options {
     pub output: PathBuf,
     pub files: OutputOptions,
     pub target: Target,
-    /// The locks to record. `None` selects the default for the target, without the parts that this machine cannot record; an
-    /// explicit choice that is not possible is an error.
+    /// The locks to record. `None` selects the default for the target, without the parts that this machine
+    /// cannot record; an explicit choice that is not possible is an error.
     pub locks: Option<LockSources>,
     /// The off-CPU times to record. If all are, and `locks` is `None`, no locks are recorded.
     pub sched: SchedRows,
-    /// The depth in which kernel locks are recorded. `None` selects whole holds if `locks` is an explicit choice, and
-    /// otherwise waits only, which cost nothing while no task waits.
+    /// The depth in which kernel locks are recorded. `None` selects whole holds if `locks` is an explicit
+    /// choice, and otherwise waits only, which cost nothing while no task waits.
     pub kernel: Option<KernelDepth>,
     /// The method to record calls of pthread functions.
     pub pthread_method: PthreadMethod,
@@ -27,15 +27,19 @@ pub struct Options {
     /// Restrictions on the recorded events.
     pub filters: Filters,
     pub duration: Option<Duration>,
-    /// Named pipes: one that has pause, resume, reset, stats or stop in each line, and one that takes the answers.
+    /// Named pipes: one that has pause, resume, reset, stats or stop in each line, and one that takes the
+    /// answers.
     pub control: Option<(PathBuf, Option<PathBuf>)>,
-    /// Size in bytes of each CPU's ring of events, and of each self-recording thread's ring; `None` for their defaults.
+    /// Size in bytes of each CPU's ring of events, and of each self-recording thread's ring; `None` for their
+    /// defaults.
     pub ring_bytes: Option<usize>,
     /// Maximum number of frames per stack; `None` for the default.
     pub max_stack: Option<u32>,
-    /// The way in which user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times are found.
+    /// The way in which user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and
+    /// off-CPU times are found.
     pub unwind: Unwind,
-    /// Whether the addresses of kernel locks and kernel code are written as they are. Otherwise opaque numbers replace them.
+    /// Whether the addresses of kernel locks and kernel code are written as they are. Otherwise opaque
+    /// numbers replace them.
     pub kernel_addresses: bool,
     /// klock's own command line, for the trace.
     pub command_line: Vec<String>,
@@ -67,14 +71,15 @@ impl Default for Options {
 /// The off-CPU times to record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchedRows {
-    /// Those of holders, if klock starts the program, holders of locks are recorded, and the kernel permits it.
+    /// Those of holders, if klock starts the program, holders of locks are recorded, and the kernel permits
+    /// it.
     #[default]
     Auto,
     /// Those of all recorded tasks, with stacks and wakers, by BPF programs, which need root.
     All,
-    /// Those that say what holders do, without stacks and wakers: by a BPF program of all recorded tasks, or of commands that record their
-    /// own calls by the kernel's switch records. If only such a command reports holds, only switches of threads that hold a lock are
-    /// recorded.
+    /// Those that say what holders do, without stacks and wakers: by a BPF program of all recorded tasks, or
+    /// of commands that record their own calls by the kernel's switch records. If only such a command reports
+    /// holds, only switches of threads that hold a lock are recorded.
     Holders,
     None,
 }
@@ -110,7 +115,8 @@ pub enum PthreadMethod {
     Uprobe,
 }
 
-/// The way in which user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times are found.
+/// The way in which user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU
+/// times are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwind {
     /// By frame pointers, in the kernel.
@@ -153,7 +159,8 @@ pub enum Target {
 
 impl Target {
     pub fn default_locks(&self) -> LockSources {
-        // Uprobes in every process would slow down the whole machine, and uprobes at each call a process that calls often.
+        // Uprobes in every process would slow down the whole machine, and uprobes at each call a process that
+        // calls often.
         let uprobes = matches!(self, Self::Processes(_) | Self::Tasks(_) | Self::Command(_));
         let pthread = matches!(self, Self::Command(_));
         // A goroutine changes its thread while it waits.

@@ -1,4 +1,5 @@
-//! The request to end a recording. Threads that wait for something that a recorded process can delay look at it.
+//! The request to end a recording. Threads that wait for something that a recorded process can delay look at
+//! it.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -28,21 +29,22 @@ impl Stop {
         Self::default()
     }
 
-    /// Requests the end of the recording with a reason such as `interrupted`. Events that were recorded are still written. Later requests
-    /// have no effect.
+    /// Requests the end of the recording with a reason such as `interrupted`. Events that were recorded are
+    /// still written. Later requests have no effect.
     ///
     /// Must not be called from a signal handler; call it from a thread that waits for signals.
     pub fn request(&self, reason: &str) {
         self.lock().request.get_or_insert_with(|| (reason.to_owned(), Instant::now()));
     }
 
-    /// Requests that a stopped recording end at once: records that are not composed yet are counted as lost, and names that
-    /// are not found yet are left out.
+    /// Requests that a stopped recording end at once: records that are not composed yet are counted as lost,
+    /// and names that are not found yet are left out.
     pub fn make_urgent(&self) {
         self.lock().is_urgent = true;
     }
 
-    /// Lets the recorded command have a signal that klock has got, unless it went to the whole process group, and so to the command, too.
+    /// Lets the recorded command have a signal that klock has got, unless it went to the whole process group,
+    /// and so to the command, too.
     pub fn pass_on(&self, signal: i32) {
         self.lock().signals.push((signal, Instant::now()));
     }
@@ -71,8 +73,8 @@ impl Stop {
         self.lock().ended.get_or_insert_with(Instant::now);
     }
 
-    /// Returns the part of `limit` for which something may still be waited for. Once the recording has ended on request, that is `after`
-    /// in all.
+    /// Returns the part of `limit` for which something may still be waited for. Once the recording has ended
+    /// on request, that is `after` in all.
     pub(crate) fn shortened(&self, limit: Duration, after: Duration) -> Duration {
         let state = self.lock();
         match (&state.request, state.ended) {

@@ -1,5 +1,5 @@
-//! Checks that names survive floods: three hundred threads, each with a name of its own, start, make calls and exit while
-//! the rings of events and the stack map overflow.
+//! Checks that names survive floods: three hundred threads, each with a name of its own, start, make calls
+//! and exit while the rings of events and the stack map overflow.
 //!
 //! needs: root, gcc
 
@@ -14,8 +14,8 @@ mod support;
 
 use support::{Program, Recorded, Recording, skipped, spelt, until};
 
-/// Three records of 64 bytes each fit into the quarter of one ring of descriptors that is reserved for them (64 KiB), so that
-/// none is lost even if the recorder gets no processor time and all threads run on one CPU.
+/// Three records of 64 bytes each fit into the quarter of one ring of descriptors that is reserved for them
+/// (64 KiB), so that none is lost even if the recorder gets no processor time and all threads run on one CPU.
 const THREADS: u64 = 300;
 /// All calls together are fewer than the numbers that the stacks can spell.
 const CALLS: u64 = 100;
@@ -30,8 +30,8 @@ fn record(ring_bytes: usize, sizes: &[(&'static str, u32)]) -> Recorded {
     recorded
 }
 
-/// Checks the names, starts and exits of all threads whose calls were recorded. The stack of a call spells the number of
-/// its thread. Returns the numbers.
+/// Checks the names, starts and exits of all threads whose calls were recorded. The stack of a call spells
+/// the number of its thread. Returns the numbers.
 #[track_caller]
 fn assert_threads_are_whole(recorded: &Recorded) -> BTreeSet<u64> {
     let loss = recorded.loss();
@@ -57,8 +57,8 @@ fn assert_threads_are_whole(recorded: &Recorded) -> BTreeSet<u64> {
     seen
 }
 
-/// Records until more than ten threads were seen while something overflowed. A recorder that gets little processor time drains its
-/// ring rarely, and then sees few calls in one recording.
+/// Records until more than ten threads were seen while something overflowed. A recorder that gets little
+/// processor time drains its ring rarely, and then sees few calls in one recording.
 #[track_caller]
 fn assert_recordings_are_whole(record: impl Fn() -> Recorded, overflows: impl Fn(&Recorded) -> bool) {
     let mut seen = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Checks the guard: its slots are filled from outside, so that it must drop calls, and each dropped call is counted once
-//! and reported in the rows.
+//! Checks the guard: its slots are filled from outside, so that it must drop calls, and each dropped call is
+//! counted once and reported in the rows.
 //!
 //! needs: root, gcc
 
@@ -18,8 +18,9 @@ use support::{Program, Recorded, Recording, skipped, until};
 
 const CALLS: u64 = 5_000;
 
-/// Records a program while slots belong to a task during its first round, and no slot during the others. Repeats that if a
-/// program of a task that is not recorded freed one of them: it held the slot when it was given away.
+/// Records a program while slots belong to a task during its first round, and no slot during the others.
+/// Repeats that if a program of a task that is not recorded freed one of them: it held the slot when it was
+/// given away.
 fn record(
     what: &str,
     (threads, calls): (u64, u64),

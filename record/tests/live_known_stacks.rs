@@ -1,5 +1,5 @@
-//! Stacks that recur are recognized by the BPF programs: events go on as before, each with its stack, but the rings receive no more
-//! copies of these.
+//! Stacks that recur are recognized by the BPF programs: events go on as before, each with its stack, but the
+//! rings receive no more copies of these.
 //!
 //! needs: root, gcc
 
@@ -19,8 +19,8 @@ use support::{Program, Recording, skipped, spelt, until};
 /// Calls of a thread in a round, whose copies fit into the ring of descriptors.
 const CALLS: u64 = 50;
 
-/// The numbers of bytes of klock's rings that were ever read and written, by the ids of the rings: the kernel has them in the first
-/// and the second page of a ring (`kernel/bpf/ringbuf.c`, 5.8).
+/// The numbers of bytes of klock's rings that were ever read and written, by the ids of the rings: the kernel
+/// has them in the first and the second page of a ring (`kernel/bpf/ringbuf.c`, 5.8).
 fn positions() -> BTreeMap<u32, (u64, u64)> {
     let ring = |info: &MapInfo| {
         info.name_as_str() == Some("klock_ring") && matches!(info.map_type(), Ok(MapType::RingBuf))
@@ -54,8 +54,8 @@ fn written() -> BTreeMap<u32, u64> {
     positions.into_iter().map(|(ring, (_, written))| (ring, written)).collect()
 }
 
-/// Runs the program until a round of its calls writes fewer bytes than this for each call. Returns the number of rounds; `None` if it
-/// is more than `most`.
+/// Runs the program until a round of its calls writes fewer bytes than this for each call. Returns the number
+/// of rounds; `None` if it is more than `most`.
 fn rounds_until(program: &mut Program, calls: u64, bytes: u64, most: u64) -> Option<u64> {
     (1..=most).find(|_| {
         let before = written();

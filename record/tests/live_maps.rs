@@ -1,5 +1,5 @@
-//! Fills each map of the kernel side, which is made smaller for that: rows keep what is known, unknown columns are null,
-//! and counters report how often.
+//! Fills each map of the kernel side, which is made smaller for that: rows keep what is known, unknown
+//! columns are null, and counters report how often.
 //!
 //! needs: root, gcc
 
@@ -82,7 +82,8 @@ fn a_wait_with_a_slot_has_the_sleep_in_it() {
     if skipped() {
         return;
     }
-    // A machine may hide the switches of tasks of its own, and those to and from them. Two of three recordings must have the others.
+    // A machine may hide the switches of tasks of its own, and those to and from them. Two of three
+    // recordings must have the others.
     let has_sleeps = |_: &i32| {
         let recorded = record(&[("WAITING", 1)], "sleep", SLEEPERS, WAITS);
         let sleeps: Vec<i64> = recorded.rows(EventKind::Abandon).filter_map(|end| end.blocked_ns).collect();
@@ -113,7 +114,8 @@ fn a_wake_without_a_slot_is_a_row_without_its_count() {
     });
 }
 
-/// Counts the wakes with their own stack and those without a stack of the program. Any other stack is an error.
+/// Counts the wakes with their own stack and those without a stack of the program. Any other stack is an
+/// error.
 fn stacks_right_and_absent(recorded: &Recorded) -> (u64, u64) {
     let (mut right, mut absent) = (0, 0);
     for (number, event) in recorded.rows(EventKind::Wake).enumerate() {
@@ -138,7 +140,8 @@ fn twenty_thousand_stacks_are_complete_and_right_however_small_their_map() {
         return;
     }
     for slots in [16, 16_384] {
-        // The program waits for the recorder to read its stacks, by time; a recorder that gets no processor is too slow.
+        // The program waits for the recorder to read its stacks, by time; a recorder that gets no processor
+        // is too slow.
         let is_whole = |_| {
             let recorded = record(&[("STACKS", slots)], "slow-stacks", 1, STACKS);
             let (loss, (right, absent)) = (recorded.loss(), stacks_right_and_absent(&recorded));
@@ -214,8 +217,8 @@ fn stacks_of_off_cpu_time_are_complete_however_small_their_map() {
     if skipped() {
         return;
     }
-    // They travel inline under the number of the switch, and their wakers' under that of the wake-up, through a ring that a recorder
-    // without processor time lets fill.
+    // They travel inline under the number of the switch, and their wakers' under that of the wake-up, through
+    // a ring that a recorder without processor time lets fill.
     let recorded = until("no stack is lost", || {
         let recorded = record_off_cpu(&[("STACKS", 16)], 2, 100);
         (recorded.loss().stacks == 0).then_some(recorded)

@@ -1,5 +1,5 @@
-//! Uses a probe of its own at the entry and the return of each function, as on kernels before 6.10. The program of all
-//! locks (`fixtures/programs/known_locks.c`) must give the same rows.
+//! Uses a probe of its own at the entry and the return of each function, as on kernels before 6.10. The
+//! program of all locks (`fixtures/programs/known_locks.c`) must give the same rows.
 //!
 //! needs: root, gcc
 

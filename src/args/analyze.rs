@@ -147,7 +147,8 @@ Examples:
   klock order --fail-if inversion         exit code 6 if there is one"))]
 #[command(mut_arg("conditions", |arg| arg.help("Exit with 6 if there is an inversion: inversion")))]
 pub(crate) struct Order {
-    /// The locks that an order is about: lock (each one), or class (all of one kind and name, or of one place of initialisation).
+    /// The locks that an order is about: lock (each one), or class (all of one kind and name, or of one place
+    /// of initialisation).
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<order::By>)]
     pub(crate) by: order::By,
     /// Search for cycles of at most N locks, 2 to 8.
@@ -212,14 +213,15 @@ Examples:
     "Exit with 6 if this holds of all selected locks together, with the whole interval: 'wait_total > +20%'"
 )))]
 pub(crate) struct Diff {
-    /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to compare. Two
-    /// files of fleet.py --cohort compare two groups of hosts: whole hosts are drawn.
+    /// The trace to compare with and the trace to compare; or several to compare with, then -- and those to
+    /// compare. Two files of fleet.py --cohort compare two groups of hosts: whole hosts are drawn.
     #[arg(value_name = "BASE", required = true)]
     pub(crate) base: Vec<PathBuf>,
     /// The traces to compare, if there are several on a side.
     #[arg(value_name = "NEW", last = true)]
     pub(crate) new: Vec<PathBuf>,
-    /// The key that both traces share: lock (by name, or the function that initialised or acquires it), init, site, stack, kind or comm.
+    /// The key that both traces share: lock (by name, or the function that initialised or acquires it), init,
+    /// site, stack, kind or comm.
     #[arg(long, value_name = "KEY", default_value_t, value_parser = key::<Align>)]
     pub(crate) by: Align,
     #[command(flatten)]
@@ -296,9 +298,9 @@ pub(crate) struct Why {
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = with_columns(&blame::columns(BlameBy::Site, false, 0, false), &blame_help()))]
 pub(crate) struct Blame {
-    /// The key of a row: site (where the holder acquired the lock), task (the holder), pair (holder's and waiter's site), state (the
-    /// holder's site, and whether it ran, slept or waited), host; with --chains also lock, or depth (the number of locks in the chain)
-    /// [default: site; with --chains: state].
+    /// The key of a row: site (where the holder acquired the lock), task (the holder), pair (holder's and
+    /// waiter's site), state (the holder's site, and whether it ran, slept or waited), host; with --chains
+    /// also lock, or depth (the number of locks in the chain) [default: site; with --chains: state].
     #[arg(long, value_name = "KEY", value_parser = key::<BlameBy>)]
     pub(crate) by: Option<BlameBy>,
     /// Charge waits to the holds at the ends of their chains: a holder may wait for another lock itself.
@@ -354,7 +356,8 @@ pub(crate) struct Critical {
     /// Walk the path of each span of FILE, a CSV file of tid,begin_ns,end_ns[,name], and add them up by name.
     #[arg(long, value_name = "FILE", conflicts_with = "task")]
     pub(crate) spans: Option<PathBuf>,
-    /// The clock of the spans: monotonic (CLOCK_MONOTONIC), realtime (as OpenTelemetry), or trace (since its start).
+    /// The clock of the spans: monotonic (CLOCK_MONOTONIC), realtime (as OpenTelemetry), or trace (since its
+    /// start).
     #[arg(long, value_name = "CLOCK", default_value_t, value_parser = critical::Clock::from_str, requires = "spans")]
     pub(crate) spans_clock: critical::Clock,
     #[command(flatten)]

@@ -60,8 +60,9 @@ pub(crate) struct Table {
 /// The subject of a row, a timeline or a histogram.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Keys {
-    /// Group by this key: lock, site (acquisition site), stack, class (kind and name), kind, purpose (of waits), task, process, comm,
-    /// cgroup or host; or by several: task,lock is each lock of each thread [default: lock].
+    /// Group by this key: lock, site (acquisition site), stack, class (kind and name), kind, purpose (of
+    /// waits), task, process, comm, cgroup or host; or by several: task,lock is each lock of each thread
+    /// [default: lock].
     #[arg(long, value_name = "KEY", value_parser = key::<By>)]
     pub(crate) by: Option<By>,
     /// With --by stack, group by N functions of the stack, from the acquisition site outwards.
@@ -89,7 +90,8 @@ const OTHER_KEYS: &[(&str, &str)] = &[
     ("container", "cgroup"),
 ];
 
-/// Parses the key of rows, also by the names that other tools have for it. The error names the tables that have the key.
+/// Parses the key of rows, also by the names that other tools have for it. The error names the tables that
+/// have the key.
 pub(super) fn key<K: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<K, String> {
     let ours = OTHER_KEYS.iter().find(|(other, _)| *other == text).map_or(text, |(_, ours)| ours);
     ours.parse().map_err(|error: K::Err| {
@@ -133,7 +135,8 @@ pub(crate) struct Filters {
     /// Select locks: an address, #ID or a name; '*' stands for any text.
     #[arg(long, value_name = "ADDR|#ID|NAME", help_heading = "Filters")]
     pub(crate) lock: Option<String>,
-    /// Select tasks: a thread id, a process id, or names; '*' stands for any text: 1234, 'worker-*', 'reader,writer-*'.
+    /// Select tasks: a thread id, a process id, or names; '*' stands for any text: 1234, 'worker-*',
+    /// 'reader,writer-*'.
     #[arg(long, value_name = "TID|PID|COMM", value_delimiter = ',', help_heading = "Filters")]
     pub(crate) task: Vec<String>,
     /// Select stacks with a function whose name contains NAME.
@@ -142,10 +145,12 @@ pub(crate) struct Filters {
     /// Select locks by kind: mutex, rwsem, spinlock, futex, pthread_mutex, ...
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = LockKind::from_str, help_heading = "Filters")]
     pub(crate) kind: Vec<LockKind>,
-    /// Include idle waits: for condition variables, semaphores, barriers, ends of threads, parked threads and idle schedulers.
+    /// Include idle waits: for condition variables, semaphores, barriers, ends of threads, parked threads and
+    /// idle schedulers.
     #[arg(long, alias = "all-waits", help_heading = "Filters")]
     pub(crate) idle: bool,
-    /// Select waits by purpose: lock, condvar, exit (of a thread), park, scheduler, semaphore, barrier, undecided.
+    /// Select waits by purpose: lock, condvar, exit (of a thread), park, scheduler, semaphore, barrier,
+    /// undecided.
     #[arg(long, value_name = "PURPOSE", value_delimiter = ',', value_parser = Purpose::from_str, help_heading = "Filters")]
     pub(crate) purpose: Vec<Purpose>,
     /// Select exclusive or shared holds and waits.
@@ -172,14 +177,16 @@ pub(crate) struct Window {
 /// The format and the destination of a result.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Output {
-    /// Write this format: text, csv, json, md (Markdown), parquet, arrow or arrows (an Arrow stream, for a pipe). All but text and md have times in nanoseconds.
+    /// Write this format: text, csv, json, md (Markdown), parquet, arrow or arrows (an Arrow stream, for a
+    /// pipe). All but text and md have times in nanoseconds.
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = Format::from_str, help_heading = "Output")]
     pub(crate) format: Format,
-    /// Show all notes below the rows, and not only their number. Notes of text in a pipe or file go to stderr.
+    /// Show all notes below the rows, and not only their number. Notes of text in a pipe or file go to
+    /// stderr.
     #[arg(long, help_heading = "Output")]
     pub(crate) notes: bool,
-    /// Show full names in text, and on a terminal all columns. By default, template arguments and hashes are left out, long names are
-    /// cut in the middle, and columns for which a terminal has no room are left out.
+    /// Show full names in text, and on a terminal all columns. By default, template arguments and hashes are
+    /// left out, long names are cut in the middle, and columns for which a terminal has no room are left out.
     #[arg(long, help_heading = "Output")]
     pub(crate) full: bool,
     #[command(flatten)]
@@ -229,7 +236,8 @@ impl FailIf {
 /// A filter of off-CPU times.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct States {
-    /// Select off-CPU times of tasks in these states: runnable (preempted), interruptible, uninterruptible, idle, stopped, traced, parked.
+    /// Select off-CPU times of tasks in these states: runnable (preempted), interruptible, uninterruptible,
+    /// idle, stopped, traced, parked.
     #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = TaskState::from_str, help_heading = "Filters")]
     pub(crate) state: Vec<TaskState>,
 }

@@ -59,16 +59,18 @@ pub(crate) struct Export {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Single formats")]
 pub(crate) struct OwnOptions {
-    /// folded: weigh stacks by wait, hold, wait_caused (the time that others waited for a hold), combined (the waiter's stack, --, the
-    /// holder's stack), blocked (sleep in waits), sys (time in futex calls that was not sleep), or by a number of calls: count
-    /// (acquisitions), wakes, errors or offcpu [default: wait].
+    /// folded: weigh stacks by wait, hold, wait_caused (the time that others waited for a hold), combined
+    /// (the waiter's stack, --, the holder's stack), blocked (sleep in waits), sys (time in futex calls that
+    /// was not sleep), or by a number of calls: count (acquisitions), wakes, errors or offcpu [default:
+    /// wait].
     #[arg(long, value_name = "WHAT", value_parser = Of::from_str)]
     pub(crate) of: Option<Of>,
     /// folded: set the unit of the weights: us or ns [default: us].
     #[arg(long, value_name = "UNIT", value_parser = Unit::from_str)]
     pub(crate) unit: Option<Unit>,
-    /// firefox: write the longest N waits and N holds [default: 50000]. prometheus, openmetrics: give the N locks that were waited for longest
-    /// series of their own [default: 20]. perf-lock: show the first N rows [default: all].
+    /// firefox: write the longest N waits and N holds [default: 50000]. prometheus, openmetrics: give the N
+    /// locks that were waited for longest series of their own [default: 20]. perf-lock: show the first N rows
+    /// [default: all].
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// locktrace: write a histogram of the blocked times of each futex to FILE.
@@ -83,7 +85,8 @@ pub(crate) struct OwnOptions {
     /// perf-lock: make a row for each caller, task, lock or owner [default: caller].
     #[arg(long, value_name = "KEY", value_parser = Aggregate::from_str)]
     pub(crate) by: Option<Aggregate>,
-    /// perf-lock: separate values by SEP and print nanoseconds. SEP cannot contain : + or . because names contain them.
+    /// perf-lock: separate values by SEP and print nanoseconds. SEP cannot contain : + or . because names
+    /// contain them.
     #[arg(short = 'x', long, value_name = "SEP", value_parser = separator)]
     pub(crate) field_separator: Option<String>,
     /// offwaketime: separate user and kernel frames by a dash.

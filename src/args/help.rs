@@ -1,7 +1,7 @@
 //! Help texts for the width of a terminal.
 //!
-//! `-h` shows the options that a command is used with most, `--help` shows all options and the columns. clap breaks the lines of
-//! options; this file breaks the lines of the texts below the options.
+//! `-h` shows the options that a command is used with most, `--help` shows all options and the columns. clap
+//! breaks the lines of options; this file breaks the lines of the texts below the options.
 
 use clap::{Arg, Command};
 

@@ -1,6 +1,7 @@
 //! Answers to a mistyped command line: the option of klock that does what a user of perf or bcc has in mind.
 //!
-//! clap's error goes in; one line with the right way comes out, or nothing for an error that klock does not know.
+//! clap's error goes in; one line with the right way comes out, or nothing for an error that klock does not
+//! know.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use trace_format::LockKind;
@@ -122,8 +123,8 @@ const FEWER_TRACES: &[(&str, &str)] = &[
 /// The error of the standard library for a word that should be a number, such as `x`.
 const NO_NUMBER: &str = "invalid digit found in string";
 
-/// Returns the answer to an error, if there is a better one than clap's. In `klock -q record`, `command` is `record` and `before` is `-q`.
-/// `names` are the names of all commands and tables.
+/// Returns the answer to an error, if there is a better one than clap's. In `klock -q record`, `command` is
+/// `record` and `before` is `-q`. `names` are the names of all commands and tables.
 pub(super) fn hint(error: &clap::Error, command: &str, before: &[&str], names: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument if !before.is_empty() => {

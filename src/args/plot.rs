@@ -33,8 +33,8 @@ pub(crate) struct Plot {
     /// Draw who waits for whom: holders by their state, and the tasks and code that wait for them.
     #[arg(long, conflicts_with = "flame")]
     pub(crate) blame: bool,
-    /// Draw a flame graph of stacks by this weight: wait, hold, wait_caused, combined, count, blocked, sys, wakes, errors or offcpu. A trace without
-    /// locks has offcpu alone.
+    /// Draw a flame graph of stacks by this weight: wait, hold, wait_caused, combined, count, blocked, sys,
+    /// wakes, errors or offcpu. A trace without locks has offcpu alone.
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, require_equals = true, default_missing_value = "wait")]
     pub(crate) flame: Option<Of>,
     /// Use these colours: light or dark.

@@ -15,8 +15,9 @@ pub(crate) enum LockSource {
     Kernel,
     /// Futexes: waits and wakes of user locks in any language.
     Futex,
-    /// Locks of the C library: every call on mutexes, reader-writer locks, spinlocks, condition variables, barriers, semaphores and joins of threads.
-    /// A program that klock starts records itself; running programs are probed.
+    /// Locks of the C library: every call on mutexes, reader-writer locks, spinlocks, condition variables,
+    /// barriers, semaphores and joins of threads. A program that klock starts records itself; running
+    /// programs are probed.
     Pthread,
     /// Mutexes and reader-writer locks of Rust's standard library: waits, by probes in the program.
     Rust,
@@ -27,14 +28,16 @@ pub(crate) enum LockSource {
 /// A way to record locks, instead of the best one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Probe {
-    /// Kernel locks by fentry and fexit (Linux 5.5 with BTF), the cheapest way; the default on kernels without preemption.
+    /// Kernel locks by fentry and fexit (Linux 5.5 with BTF), the cheapest way; the default on kernels
+    /// without preemption.
     Fentry,
     /// Kernel locks by kprobes at the entry and return of functions; the default on other kernels.
     Kprobe,
-    /// pthread calls: COMMAND records itself (LD_PRELOAD): tens of nanoseconds per call, without root. The default if it can load klock's library.
+    /// pthread calls: COMMAND records itself (LD_PRELOAD): tens of nanoseconds per call, without root. The
+    /// default if it can load klock's library.
     Preload,
-    /// pthread calls by uprobes in the C library of the process: microseconds per call, as root. If they take more than
-    /// 5 % of the time of a process that runs already, the recording ends, unless this is given.
+    /// pthread calls by uprobes in the C library of the process: microseconds per call, as root. If they take
+    /// more than 5 % of the time of a process that runs already, the recording ends, unless this is given.
     Uprobe,
 }
 
@@ -43,10 +46,12 @@ pub(crate) enum Probe {
 pub(crate) enum Sched {
     /// holders for a COMMAND, if the kernel permits it; none for what runs already.
     Auto,
-    /// All recorded tasks, with their stacks and the stacks of their wakers, as root. Locks are then recorded only with --locks.
+    /// All recorded tasks, with their stacks and the stacks of their wakers, as root. Locks are then recorded
+    /// only with --locks.
     All,
-    /// Threads of COMMAND while they hold a lock, without stacks: what klock why, blame --chains and blame --by state need. As root also of running
-    /// processes, and of all recorded tasks where others than COMMAND report holds.
+    /// Threads of COMMAND while they hold a lock, without stacks: what klock why, blame --chains and blame
+    /// --by state need. As root also of running processes, and of all recorded tasks where others than
+    /// COMMAND report holds.
     Holders,
     /// None.
     None,
@@ -89,15 +94,18 @@ Examples:
   klock record -p 1234 --off-cpu -d 10s   record why a process is off-CPU")]
 #[command(group(clap::ArgGroup::new("target").args(["all", "pid", "tid", "cgroup", "command"])))]
 pub(crate) struct Record {
-    /// Write the trace to FILE and its side tables beside it. An earlier trace of this name is kept as trace.old.parquet, unless -f replaces it.
+    /// Write the trace to FILE and its side tables beside it. An earlier trace of this name is kept as
+    /// trace.old.parquet, unless -f replaces it.
     #[arg(short, long, value_name = "FILE", default_value = "trace.parquet")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) force: Force,
-    /// Give the files of the trace these permissions, in octal [default: 600 for root; the umask decides for other users].
+    /// Give the files of the trace these permissions, in octal [default: 600 for root; the umask decides for
+    /// other users].
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub(crate) mode: Option<u32>,
-    /// Write the addresses of kernel locks and kernel code. By default, an opaque number replaces each of them.
+    /// Write the addresses of kernel locks and kernel code. By default, an opaque number replaces each of
+    /// them.
     #[arg(long)]
     pub(crate) kernel_addresses: bool,
     /// Record all tasks of the machine. This is the default without a target.
@@ -112,22 +120,24 @@ pub(crate) struct Record {
     /// Record the tasks of this cgroup (v2) and of the cgroups below it.
     #[arg(long, value_name = "PATH", help_heading = "Targets")]
     pub(crate) cgroup: Option<PathBuf>,
-    /// Start COMMAND and record it and the processes it starts, until it ends. Options of klock come before it.
+    /// Start COMMAND and record it and the processes it starts, until it ends. Options of klock come before
+    /// it.
     #[arg(trailing_var_arg = true, value_name = "COMMAND", help_heading = "Targets")]
     pub(crate) command: Vec<OsString>,
     /// Stop after this time: 500ms, 10s, 2m; a number without a unit is seconds.
     #[arg(short, long, value_name = "TIME", value_parser = positive)]
     pub(crate) duration: Option<Duration>,
-    /// Pause, resume, reset or stop the recording, or ask for its stats, by these words as lines in a named pipe of yours. Answers go to
-    /// another one.
+    /// Pause, resume, reset or stop the recording, or ask for its stats, by these words as lines in a named
+    /// pipe of yours. Answers go to another one.
     #[arg(long, value_name = "fifo:PIPE[,ANSWERS]", value_parser = control, help_heading = "Control")]
     pub(crate) control: Option<(PathBuf, Option<PathBuf>)>,
-    /// Record these locks. By default, record waits for kernel locks and futexes; of processes and COMMAND also waits for locks
-    /// of Rust and Go, and of COMMAND pthread calls. In a process that runs, each pthread call costs microseconds.
+    /// Record these locks. By default, record waits for kernel locks and futexes; of processes and COMMAND
+    /// also waits for locks of Rust and Go, and of COMMAND pthread calls. In a process that runs, each
+    /// pthread call costs microseconds.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) locks: Vec<LockSource>,
-    /// Record how long these tasks are off-CPU. Without a value all tasks, for any reason, with their stacks and the stacks of their wakers; locks
-    /// are then recorded only with --locks [default: auto].
+    /// Record how long these tasks are off-CPU. Without a value all tasks, for any reason, with their stacks
+    /// and the stacks of their wakers; locks are then recorded only with --locks [default: auto].
     #[arg(
         long,
         value_enum,
@@ -147,15 +157,18 @@ pub(crate) struct Record {
     /// Record only the off-CPU time of threads of programs, or of kernel threads.
     #[arg(long, value_enum, value_name = "SPACE", requires = "off_cpu", help_heading = "Off-CPU time")]
     pub(crate) threads: Option<Threads>,
-    /// Record only waits for kernel locks, which costs nothing while no task waits. This is the default without --locks.
+    /// Record only waits for kernel locks, which costs nothing while no task waits. This is the default
+    /// without --locks.
     #[arg(long, help_heading = "Kernel locks")]
     pub(crate) contended_only: bool,
-    /// Choose how calls of the kernel's lock functions are recorded, or of pthread functions, or both: kprobe,uprobe.
+    /// Choose how calls of the kernel's lock functions are recorded, or of pthread functions, or both:
+    /// kprobe,uprobe.
     #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', help_heading = "Kernel locks")]
     pub(crate) probes: Vec<Probe>,
     /// Let a thread of COMMAND wait while its process's memory for events is full, instead of losing events.
     ///
-    /// After 5 s in which klock makes room for nothing, as if it were killed, events are lost and counted until it does.
+    /// After 5 s in which klock makes room for nothing, as if it were killed, events are lost and counted
+    /// until it does.
     #[arg(long, requires = "command", help_heading = "Pthread calls")]
     pub(crate) lossless: bool,
     /// Record only locks of these kinds: mutex, rtmutex, rwsem, percpu_rwsem, semaphore, spinlock, rwlock.
@@ -164,15 +177,16 @@ pub(crate) struct Record {
     /// Do not record spinlock and rwlock of the kernel, and pthread spinlocks of COMMAND.
     #[arg(long, help_heading = "Kernel locks")]
     pub(crate) no_spin: bool,
-    /// Record one in N acquisitions of kernel locks, and of pthread calls of COMMAND all waits and one in N of the others, drawn at random. Counts
-    /// are not scaled.
+    /// Record one in N acquisitions of kernel locks, and of pthread calls of COMMAND all waits and one in N
+    /// of the others, drawn at random. Counts are not scaled.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Kernel locks")]
     pub(crate) sample: u32,
-    /// Record only these locks: an address, or the symbol of a kernel variable. Traces have addresses of kernel locks only with
-    /// --kernel-addresses.
+    /// Record only these locks: an address, or the symbol of a kernel variable. Traces have addresses of
+    /// kernel locks only with --kernel-addresses.
     #[arg(long, value_name = "ADDR|SYMBOL", value_delimiter = ',', value_parser = LockChoice::parse, help_heading = "Filters")]
     pub(crate) lock: Vec<LockChoice>,
-    /// Record only waits of at least this length: 100us, 2ms. Holds, pthread calls and waits for locks of Rust and Go are not recorded then.
+    /// Record only waits of at least this length: 100us, 2ms. Holds, pthread calls and waits for locks of
+    /// Rust and Go are not recorded then.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Filters")]
     pub(crate) min_wait: Option<Duration>,
     /// Record only tasks of these names, of up to 15 bytes as in the kernel.
@@ -184,12 +198,13 @@ pub(crate) struct Record {
     /// Record up to N frames per stack, at most 127.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=127), help_heading = "Sizes")]
     pub(crate) max_stack: Option<u32>,
-    /// Find user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times by frame pointers, or by the
-    /// unwind tables of the programs, from a copy of up to BYTES of each stack [default: dwarf,2048].
+    /// Find user stacks of futex calls, waits for locks of the kernel, of Rust and Go, and off-CPU times by
+    /// frame pointers, or by the unwind tables of the programs, from a copy of up to BYTES of each stack
+    /// [default: dwarf,2048].
     #[arg(long, value_name = "fp|dwarf[,BYTES]", value_parser = unwind, help_heading = "Sizes")]
     pub(crate) unwind: Option<Unwind>,
-    /// Set the size of the ring buffer of each CPU, and of the memory for events that all threads of a process that records itself
-    /// share, at least 64k: a power of two such as 1M or 8M.
+    /// Set the size of the ring buffer of each CPU, and of the memory for events that all threads of a
+    /// process that records itself share, at least 64k: a power of two such as 1M or 8M.
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Sizes")]
     pub(crate) ring: Option<usize>,
     #[cfg(feature = "analyze")]

@@ -34,7 +34,8 @@ pub(crate) struct Rollup {
     /// The length of a period of buckets and blame.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive)]
     pub(crate) long_period: Duration,
-    /// Keep the N keys of each period that were waited for longest; all others of the period are one row, (others).
+    /// Keep the N keys of each period that were waited for longest; all others of the period are one row,
+    /// (others).
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) keys: usize,
     /// Label the traces, to tell groups of machines apart. May be given several times.

@@ -15,7 +15,8 @@ pub(crate) struct OneTrace {
 /// Whether to write over files, and where others could do harm.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Force {
-    /// Replace an earlier file, which is otherwise kept as NAME.old.EXT. As root, write also where other users can rename files.
+    /// Replace an earlier file, which is otherwise kept as NAME.old.EXT. As root, write also where other
+    /// users can rename files.
     #[arg(short, long)]
     pub(crate) force: bool,
 }

@@ -16,7 +16,8 @@ pub(crate) struct WhatIf {
     /// Replay at most N events, 5 million at most: the middle of the longest part without loss.
     #[arg(long, value_name = "N", default_value_t = whatif::EVENTS, value_parser = events)]
     pub(crate) events: u64,
-    /// Sleep outside of locks: kept (as long as it was), or open (until the time at which it ended, as for requests from outside).
+    /// Sleep outside of locks: kept (as long as it was), or open (until the time at which it ended, as for
+    /// requests from outside).
     #[arg(long = "sleep", value_name = "HOW", default_value = "kept", value_parser = is_open, action = ArgAction::Set)]
     pub(crate) sleep_open: bool,
     /// Show predictions of replays that do not fit the recording.

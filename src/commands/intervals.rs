@@ -1,4 +1,5 @@
-//! `klock events`, `waits` and `holds`: writes rows while the trace is read, or the longest of them at its end.
+//! `klock events`, `waits` and `holds`: writes rows while the trace is read, or the longest of them at its
+//! end.
 
 use analyze::{
     output::{self, Format, layout::Notes},

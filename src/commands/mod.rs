@@ -1,4 +1,5 @@
-//! The commands, one file each: they convert arguments to calls of the libraries, and write what those return.
+//! The commands, one file each: they convert arguments to calls of the libraries, and write what those
+//! return.
 
 #[cfg(feature = "record")]
 mod check;

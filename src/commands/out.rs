@@ -1,5 +1,5 @@
-//! Opens the destination of a result: stdout, or a file that appears complete or not at all. Prints warnings to stderr for formats
-//! that cannot hold them.
+//! Opens the destination of a result: stdout, or a file that appears complete or not at all. Prints warnings
+//! to stderr for formats that cannot hold them.
 
 use std::{
     fmt::Display,

@@ -75,9 +75,10 @@ pub(super) fn run(args: &args::Record) -> anyhow::Result<Exit> {
     Ok(exit_of(&summary, &options.target))
 }
 
-/// Lets all threads of the recorder allocate from one arena. What one thread allocates, another one frees: with an arena for each thread,
-/// the C library keeps hundreds of megabytes that are not in use. Long arrays, such as the columns of a page, lie outside of the arena, or
-/// short ones that stay would keep the gaps between them.
+/// Lets all threads of the recorder allocate from one arena. What one thread allocates, another one frees:
+/// with an arena for each thread, the C library keeps hundreds of megabytes that are not in use. Long arrays,
+/// such as the columns of a page, lie outside of the arena, or short ones that stay would keep the gaps
+/// between them.
 fn share_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: changes parameters of the allocator.
@@ -282,7 +283,8 @@ fn filters(args: &args::Record) -> Filters {
     }
 }
 
-/// Returns the status of the command, as a shell reports it, or the status of a klock that a signal ended before the command.
+/// Returns the status of the command, as a shell reports it, or the status of a klock that a signal ended
+/// before the command.
 fn exit_of(summary: &Summary, target: &Target) -> Exit {
     let code = match (&summary.exit, target) {
         (Some(CommandExit { code: Some(code), .. }), _) => *code,

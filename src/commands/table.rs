@@ -1,4 +1,5 @@
-//! The tables of `klock analyze`: arguments become options, and the finished table is written to the destination.
+//! The tables of `klock analyze`: arguments become options, and the finished table is written to the
+//! destination.
 
 use std::{io::ErrorKind, path::PathBuf};
 
@@ -160,7 +161,8 @@ fn limit_of_keys(args: &args::Table) -> Option<usize> {
     args.rows.limit.or((is_text && !args.rows.all).then_some(TEXT_KEYS))
 }
 
-/// Opens the traces, computes the table with these columns and writes it. Without `-k`, rows are sorted by `sorted_by`.
+/// Opens the traces, computes the table with these columns and writes it. Without `-k`, rows are sorted by
+/// `sorted_by`.
 fn run<T: Table>(
     traces: &Traces,
     args: &args::Table,

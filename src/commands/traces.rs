@@ -1,4 +1,5 @@
-//! Opens the traces that the command line names: files, and directories of files. Skips side tables among several files.
+//! Opens the traces that the command line names: files, and directories of files. Skips side tables among
+//! several files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,8 @@ use trace_format::{FormatError, Trace};
 
 use crate::files;
 
-/// Opens at least one trace. Traces are in the order of the command line, the traces of a directory in the order of their names.
+/// Opens at least one trace. Traces are in the order of the command line, the traces of a directory in the
+/// order of their names.
 pub(super) fn open(paths: &[PathBuf]) -> anyhow::Result<Vec<Trace>> {
     let mut traces = Vec::new();
     for path in paths {

@@ -1,4 +1,5 @@
-//! `klock whatif`: checks that there is something to predict, and answers replays that do not fit with an exit code of their own.
+//! `klock whatif`: checks that there is something to predict, and answers replays that do not fit with an
+//! exit code of their own.
 
 use analyze::{
     Filter,

@@ -1,4 +1,5 @@
-//! Checks that invalid input gives one line with the file, the location and the next step, and the right exit code.
+//! Checks that invalid input gives one line with the file, the location and the next step, and the right exit
+//! code.
 
 use std::fs;
 
@@ -144,7 +145,8 @@ fn a_damaged_footer_is_one_line_and_never_a_panic() {
         fs::write(&path, damaged).unwrap();
         let outcome = folder.klock(&["analyze", "report"]);
         assert!(matches!(outcome.code, Some(0..=2)), "byte {at}: {}", outcome.stderr);
-        // Without its name, the mark of a finished recording is missing: then the trust line has a note of that.
+        // Without its name, the mark of a finished recording is missing: then the trust line has a note of
+        // that.
         let unfinished = "  the recording was not finished";
         let lines = outcome.stderr.lines().filter(|line| !line.starts_with(unfinished)).count();
         assert!(lines <= 1, "byte {at}: {}", outcome.stderr);

@@ -4,7 +4,8 @@ use trace_format::{Event, EventKind, LockId, LockRow, TaskId, TaskRow};
 
 use crate::support::{Folder, Outcome, Rows, begin_trace, one_wait, run_info, side_rows};
 
-/// Returns the events: b waits for x from 1.1 ms to 2 ms, and c for y from 1.2 ms to 2.5 ms. a holds x until 2 ms, and b holds y until 2.5 ms.
+/// Returns the events: b waits for x from 1.1 ms to 2 ms, and c for y from 1.2 ms to 2.5 ms. a holds x until
+/// 2 ms, and b holds y until 2.5 ms.
 fn chain() -> Vec<Event> {
     let first = one_wait()[0];
     let event = |us: i64, kind, task, lock| {

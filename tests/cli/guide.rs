@@ -1,4 +1,5 @@
-//! Checks what leads a new user to the answer: help, version, completions and man pages, rows that are easy to choose.
+//! Checks what leads a new user to the answer: help, version, completions and man pages, rows that are easy
+//! to choose.
 
 use crate::{
     shown_commands,

@@ -1,4 +1,5 @@
-//! Checks docs/older-tools.csv: a feature of an older tool, the command that shows it, a trace, and words of the output.
+//! Checks docs/older-tools.csv: a feature of an older tool, the command that shows it, a trace, and words of
+//! the output.
 
 use std::{env, fs, process::Command};
 

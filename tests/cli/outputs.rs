@@ -197,7 +197,8 @@ fn reports_follow_the_umask_and_a_trace_the_mode_option() {
     }
 }
 
-/// Returns a folder with a trace of several waits; 30,000 take a while to read. Their times follow no rule that a file could be too small for.
+/// Returns a folder with a trace of several waits; 30,000 take a while to read. Their times follow no rule
+/// that a file could be too small for.
 fn long_trace(waits: i64) -> Folder {
     let events: Vec<Event> = (0..waits)
         .flat_map(|round| {
@@ -208,8 +209,8 @@ fn long_trace(waits: i64) -> Folder {
     Folder::new().with_trace(&events)
 }
 
-/// Ends a command by a signal when it has begun to write `out`, and returns its folder. A command that ends before this test sees its file has
-/// more to do the next time.
+/// Ends a command by a signal when it has begun to write `out`, and returns its folder. A command that ends
+/// before this test sees its file has more to do the next time.
 fn interrupted(command: &[&str], number: i32) -> Folder {
     let mut waits = 15_000;
     until("a signal before the end", || {

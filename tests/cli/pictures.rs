@@ -1,4 +1,5 @@
-//! Checks the pictures that the options of `klock plot` select, their files, and the answers to options that exclude each other.
+//! Checks the pictures that the options of `klock plot` select, their files, and the answers to options that
+//! exclude each other.
 
 use std::fs;
 

@@ -269,8 +269,8 @@ fn a_program_that_cannot_be_read_or_run_is_named_with_the_reason() {
         .fails(3, &["cannot read", "secret", "permission denied", "sudo"]);
 }
 
-/// Copies a file that will be run, in a process of its own: what another test starts meanwhile has the descriptors of
-/// this one for a moment, and a file that is open for writing cannot be run.
+/// Copies a file that will be run, in a process of its own: what another test starts meanwhile has the
+/// descriptors of this one for a moment, and a file that is open for writing cannot be run.
 fn copy(from: impl AsRef<OsStr>, to: &Path) {
     assert!(Command::new("cp").arg("-p").arg(from).arg(to).status().unwrap().success());
 }

@@ -84,7 +84,8 @@ fn event(ts_ns: i64, kind: EventKind, task: i32) -> Event {
     Event { mode, lock, task: Some(TaskId(task)), stack, ..Event::new(ts_ns, kind, 0) }
 }
 
-/// Returns the events of two threads: a holds from 1 ms to 2 ms, b waits from 1.2 ms to 2.1 ms and holds until 2.5 ms.
+/// Returns the events of two threads: a holds from 1 ms to 2 ms, b waits from 1.2 ms to 2.1 ms and holds
+/// until 2.5 ms.
 pub(crate) fn one_wait() -> Vec<Event> {
     vec![
         Event { wait_ns: Some(0), ..event(1_000_000, EventKind::Acquire, 0) },

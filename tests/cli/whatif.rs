@@ -1,4 +1,5 @@
-//! Checks `klock whatif` on a known trace: a holds a lock from 1 to 2 ms, and b waits for it and holds it from 2.1 to 2.5 ms.
+//! Checks `klock whatif` on a known trace: a holds a lock from 1 to 2 ms, and b waits for it and holds it
+//! from 2.1 to 2.5 ms.
 
 use crate::support::{Folder, one_wait};
 

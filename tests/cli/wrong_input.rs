@@ -1,4 +1,5 @@
-//! Checks that a mistyped command line, or one of perf or bcc, is answered with one line that leads to the right one.
+//! Checks that a mistyped command line, or one of perf or bcc, is answered with one line that leads to the
+//! right one.
 
 use std::{fs::OpenOptions, process::Command};
 

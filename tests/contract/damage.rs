@@ -1,4 +1,5 @@
-//! Damage: no bit of a trace changes without an error, and what a checkpoint has synced survives a disk that fails.
+//! Damage: no bit of a trace changes without an error, and what a checkpoint has synced survives a disk that
+//! fails.
 
 use std::{
     fs::{self, File},
@@ -138,7 +139,8 @@ fn killed() -> (TempDir, PathBuf, Vec<Event>) {
     (directory, path, events)
 }
 
-/// Recovers the trace with each of these journals. The events that are left are the first ones, and a recovery says what it left out.
+/// Recovers the trace with each of these journals. The events that are left are the first ones, and a
+/// recovery says what it left out.
 fn recover_with(journals: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
     let (_directory, path, events) = killed();
     let journal = journal_path(&path);
@@ -203,7 +205,8 @@ fn a_trace_without_checksums_is_read_and_cannot_be_verified() {
     assert!(matches!(verify(&path), Err(FormatError::NoDigest { .. })));
 }
 
-/// A library that makes calls on files fail: those with the name FAIL_CALL, from the one with the number FAIL_FROM on, or that one alone.
+/// A library that makes calls on files fail: those with the name FAIL_CALL, from the one with the number
+/// FAIL_FROM on, or that one alone.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -234,8 +237,8 @@ ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) {
 }
 "#;
 
-/// Writes a trace with four checkpoints, and prints after each how many events it has. It does something only where the test of a failing
-/// disk runs it.
+/// Writes a trace with four checkpoints, and prints after each how many events it has. It does something only
+/// where the test of a failing disk runs it.
 #[test]
 fn a_recorder_on_a_failing_disk() {
     let Some(path) = std::env::var_os("FAIL_TRACE").map(PathBuf::from) else { return };

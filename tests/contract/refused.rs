@@ -79,7 +79,8 @@ fn a_damaged_footer_is_an_error_and_not_a_panic() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x2a;
             fs::write(file, damaged).unwrap();
-            // The reader does not need all bytes, so some damage is not detected. An error must name the file.
+            // The reader does not need all bytes, so some damage is not detected. An error must name the
+            // file.
             if let Err(error) = read_all(&paths.events) {
                 assert!(error_line(&error).contains(".parquet: "), "byte {at}: {}", error_line(&error));
             }

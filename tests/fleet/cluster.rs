@@ -1,4 +1,5 @@
-//! Spark as a cluster: the driver, and two executors that are processes of their own, one of which may be killed.
+//! Spark as a cluster: the driver, and two executors that are processes of their own, one of which may be
+//! killed.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command, time::Duration};
 
@@ -41,7 +42,8 @@ fn executor_of(mut pid: u32) -> u32 {
     }
 }
 
-/// Writes a program that stands for klock: the first one tells its process and waits for its end, all others are klock.
+/// Writes a program that stands for klock: the first one tells its process and waits for its end, all others
+/// are klock.
 fn klock_that_stops(directory: &Path) -> std::path::PathBuf {
     let (path, stopped) = (directory.join("klock"), directory.join("stopped"));
     let program = klock().get_program().to_string_lossy().into_owned();

@@ -1,4 +1,5 @@
-//! The fleet of eight invented machines, its rollups, and the two ways to ask about them: SQL over the rollups, klock over the traces.
+//! The fleet of eight invented machines, its rollups, and the two ways to ask about them: SQL over the
+//! rollups, klock over the traces.
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +49,8 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Records the machines: two versions, one machine that lost 6 % of its events, and one whose holds are not recorded.
+    /// Records the machines: two versions, one machine that lost 6 % of its events, and one whose holds are
+    /// not recorded.
     pub(crate) fn invented() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let rollups = directory.path().join("rollups");

@@ -1,4 +1,5 @@
-//! Files that the Parquet library would never write: a trace in which one file is replaced by one that claims more than it has.
+//! Files that the Parquet library would never write: a trace in which one file is replaced by one that claims
+//! more than it has.
 
 use std::{
     fs::{self, File},

@@ -1,5 +1,6 @@
-//! Traces that the format allows and no recorder writes: times at both ends of i64, ids in steps, crowds on one lock, threads with crowds of locks.
-//! Every command ends with an exit code of its own, in time and within the limit of memory.
+//! Traces that the format allows and no recorder writes: times at both ends of i64, ids in steps, crowds on
+//! one lock, threads with crowds of locks. Every command ends with an exit code of its own, in time and
+//! within the limit of memory.
 
 use trace_format::{
     Event, EventKind, LockId, LockKind, LockRow, Mode, StackId, TaskId, TaskRow, TraceWriter,
@@ -41,7 +42,8 @@ const COMMANDS: &str = "\
     export --format firefox -o out --force
     export --format folded -o out --force";
 
-/// Runs every command. A command may find nothing, or refuse a trace that lacks what it needs. It neither panics nor hangs.
+/// Runs every command. A command may find nothing, or refuse a trace that lacks what it needs. It neither
+/// panics nor hangs.
 fn all_commands(folder: &Folder) {
     let mut failures = String::new();
     for line in COMMANDS.lines() {
@@ -156,7 +158,8 @@ fn years_of_work_on_one_processor_are_replayed() {
     all_commands(&write(events, (1, 2)));
 }
 
-/// Returns the rows of a thread that holds all of its locks at once, and releases them in the order of the acquisitions or in the other one.
+/// Returns the rows of a thread that holds all of its locks at once, and releases them in the order of the
+/// acquisitions or in the other one.
 fn many_locks(locks: i32, last_first: bool) -> (Vec<Event>, (i32, i32)) {
     let taken = (0..locks).map(|lock| event(lock.into(), EventKind::Acquire, 0, lock));
     let order = move |at| if last_first { locks - 1 - at } else { at };

@@ -1,8 +1,8 @@
 //! The import graph of a crate's files, read from their tokens: which file names items of which other file.
 //!
-//! An import of a re-exported item counts as one of the file that defines it, so a parent that only re-exports its
-//! children depends on none of them. Nor is the declaration of a child a dependency. Code that is compiled only for tests
-//! does not count.
+//! An import of a re-exported item counts as one of the file that defines it, so a parent that only
+//! re-exports its children depends on none of them. Nor is the declaration of a child a dependency. Code that
+//! is compiled only for tests does not count.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,7 +83,8 @@ impl Crate {
         edges
     }
 
-    /// Returns the module that defines the item at `path` as seen from `from`; `None` for a module or another crate.
+    /// Returns the module that defines the item at `path` as seen from `from`; `None` for a module or another
+    /// crate.
     fn resolve(&self, from: &Names, path: &[String], depth: u32) -> Option<Names> {
         let (first, rest) = path.split_first()?;
         let module = self.modules.get(from)?;
@@ -210,7 +211,8 @@ impl Module {
     }
 }
 
-/// Returns whether an item is of this kind, or has this visibility: whether the word stands before its first name.
+/// Returns whether an item is of this kind, or has this visibility: whether the word stands before its first
+/// name.
 fn is(item: &[TokenTree], word: &str) -> bool {
     let mut words = item.iter().filter_map(|token| match token {
         TokenTree::Ident(ident) => Some(ident.to_string()),

@@ -1,5 +1,6 @@
-//! Programs behave the same alone and recorded, as an ordinary user and as root: exit codes, signals, debuggers, sanitizers, rights
-//! (`fixtures/programs/alone.c`). Names of what ends at once are found without a hold.
+//! Programs behave the same alone and recorded, as an ordinary user and as root: exit codes, signals,
+//! debuggers, sanitizers, rights (`fixtures/programs/alone.c`). Names of what ends at once are found without
+//! a hold.
 //!
 //! needs: root, gcc, valgrind
 
@@ -23,7 +24,8 @@ use crate::support::{
 /// Ends what hangs.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Runs a program alone and recorded, as each user: its output and its exit must be the same. Returns the outputs alone.
+/// Runs a program alone and recorded, as each user: its output and its exit must be the same. Returns the
+/// outputs alone.
 #[track_caller]
 fn assert_same(place: &Place, program: &Path, arguments: &[&str]) -> Vec<Ended> {
     let compare = |&is_root: &bool| {
@@ -297,8 +299,8 @@ fn a_program_without_a_network_records_itself() {
 /// Starts a recorded program in a process group of its own.
 fn start(place: &Place, is_root: bool, arguments: &[&str]) -> (Running, i32) {
     let mut command = place.as_user(is_root, true, &place.program("alone"), arguments);
-    // A shell lets what it starts in the background ignore SIGINT and SIGQUIT, and a recorded program inherits that.
-    // SAFETY: both functions are async-signal-safe.
+    // A shell lets what it starts in the background ignore SIGINT and SIGQUIT, and a recorded program
+    // inherits that. SAFETY: both functions are async-signal-safe.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);

@@ -1,6 +1,6 @@
-//! Attacks on a recording that root makes of an honest program with known counts, through the socket and the shared memory. The
-//! attackers run as another user, most of them with the recording's secret. Each time the honest counts are exact, klock stays small
-//! and ends when its command ends.
+//! Attacks on a recording that root makes of an honest program with known counts, through the socket and the
+//! shared memory. The attackers run as another user, most of them with the recording's secret. Each time the
+//! honest counts are exact, klock stays small and ends when its command ends.
 //!
 //! `KLOCK_SOAK_SECONDS` is the length of the test that runs all attacks at once (20).
 //!

@@ -1,7 +1,9 @@
-//! Attacks on the library that recorded programs load: another user must never choose what they load, and programs that
-//! start after the end of klock, or where the library is out of reach, print no errors of the loader.
+//! Attacks on the library that recorded programs load: another user must never choose what they load, and
+//! programs that start after the end of klock, or where the library is out of reach, print no errors of the
+//! loader.
 //!
-//! The attacker is a user by number. klock runs as root, or as nobody where an ordinary user's directories are the subject.
+//! The attacker is a user by number. klock runs as root, or as nobody where an ordinary user's directories
+//! are the subject.
 //!
 //! needs: root, gcc, unshare
 
@@ -46,8 +48,8 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// `klock record` of a command, with an environment in which only these variables name directories. Without locks of the kernel
-    /// it starts sooner.
+    /// `klock record` of a command, with an environment in which only these variables name directories.
+    /// Without locks of the kernel it starts sooner.
     fn record(&self, variables: &[(&str, &Path)], command: &[&str]) -> Command {
         let mut record = Command::new(self.path("klock"));
         record.args(["record", "--quiet", "--locks", "pthread", "-f", "-o"]).arg(self.path("t.parquet"));
@@ -65,7 +67,8 @@ impl Scene {
         run(self.record(variables, command).uid(NOBODY).gid(NOBODY))
     }
 
-    /// Runs klock as root in a mount namespace that `script` has changed, and returns what the command gets in LD_PRELOAD.
+    /// Runs klock as root in a mount namespace that `script` has changed, and returns what the command gets
+    /// in LD_PRELOAD.
     fn where_mounts_are(&self, script: &str) -> Ended {
         let record = self.record(&[], &["sh", "-c", "echo \"$LD_PRELOAD\""]);
         let mut command = Command::new("unshare");
@@ -103,8 +106,8 @@ fn written(path: &Path) -> String {
     text
 }
 
-/// Runs a command that leaves a daemon. After klock has ended, the attacker tries to take the library's place; then the daemon
-/// starts a program. Returns what the daemon has printed, and the path of the library.
+/// Runs a command that leaves a daemon. After klock has ended, the attacker tries to take the library's
+/// place; then the daemon starts a program. Returns what the daemon has printed, and the path of the library.
 fn daemon_after_klock(scene: &Scene, record: impl FnOnce(&[&str]) -> Command) -> (String, String) {
     let evil = scene.evil_library();
     let at = |name: &str| scene.path(name).display().to_string();

@@ -1,4 +1,5 @@
-//! Attacks on the files that klock writes as root, by an unprivileged user who owns the directory or plants files in it.
+//! Attacks on the files that klock writes as root, by an unprivileged user who owns the directory or plants
+//! files in it.
 //!
 //! needs: root, gcc
 

@@ -1,5 +1,6 @@
-//! Records an honest program beside a hostile one of another user, whose files are traps for whoever opens or parses them.
-//! klock must end normally and soon, with bounded memory; the honest program's counts are exact and have names.
+//! Records an honest program beside a hostile one of another user, whose files are traps for whoever opens or
+//! parses them. klock must end normally and soon, with bounded memory; the honest program's counts are exact
+//! and have names.
 //!
 //! records the whole machine
 //! needs: root, gcc, objcopy
@@ -379,7 +380,8 @@ struct Traced {
     text: String,
 }
 
-/// Returns the calls of a log, in the order of their ends. A call that another process interrupts has two lines.
+/// Returns the calls of a log, in the order of their ends. A call that another process interrupts has two
+/// lines.
 fn traced(log: &str) -> Vec<Traced> {
     let (mut calls, mut unfinished) = (Vec::new(), BTreeMap::new());
     for line in log.lines() {

@@ -1,5 +1,6 @@
 //! Records a program that waits in functions of the C library, which keeps no frame pointers
-//! (`fixtures/programs/known_callers.c`): the nearest frame of the program is the function that the program itself logged.
+//! (`fixtures/programs/known_callers.c`): the nearest frame of the program is the function that the program
+//! itself logged.
 //!
 //! needs: root, gcc
 
@@ -52,9 +53,9 @@ impl Recorded {
         Self { waits: waits(&trace, log[0].tid, kinds), not_unwound, log }
     }
 
-    /// Checks the stack of each wait, which leads to the function `reached` if one is given. Returns whether much of what was logged
-    /// was recorded. On a busy machine the program's file may not be read in time, and copies may come too late: stacks whose caller is
-    /// marked as a guess are no more than klock says.
+    /// Checks the stack of each wait, which leads to the function `reached` if one is given. Returns whether
+    /// much of what was logged was recorded. On a busy machine the program's file may not be read in time,
+    /// and copies may come too late: stacks whose caller is marked as a guess are no more than klock says.
     #[track_caller]
     fn is_right(&self, reached: Option<&str>) -> bool {
         let (mut recorded, mut guessed) = (0, 0);

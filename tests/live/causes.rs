@@ -1,7 +1,8 @@
-//! Records programs whose threads wait for a known cause (`fixtures/programs/known_causes.c`): the first verdict of `klock why` is that
-//! cause, and it is gone once the program is fixed. A deadlock is certain. What other threads do with the processors may give the other modes
-//! further causes, so they are of the full size; these are the modes whose verdicts do not depend on idle processors, and
-//! `bench/causes.py` records all. The columns of convoys and overtaking are compared, too.
+//! Records programs whose threads wait for a known cause (`fixtures/programs/known_causes.c`): the first
+//! verdict of `klock why` is that cause, and it is gone once the program is fixed. A deadlock is certain.
+//! What other threads do with the processors may give the other modes further causes, so they are of the full
+//! size; these are the modes whose verdicts do not depend on idle processors, and `bench/causes.py` records
+//! all. The columns of convoys and overtaking are compared, too.
 //!
 //! needs: root, gcc
 
@@ -11,15 +12,16 @@ use trace_format::run_info::Covers;
 
 use crate::support::{cannot_record, csv_rows, fixture, klock, most_of, place::Place, run, skip, until};
 
-/// Modes with their verdict and lock. `few_long` is recorded without off-CPU times, and the others sleep for so long that waits for a CPU
-/// hardly count.
+/// Modes with their verdict and lock. `few_long` is recorded without off-CPU times, and the others sleep for
+/// so long that waits for a CPU hardly count.
 const MODES: [(&str, &str, &str); 4] = [
     ("asleep", "holder_asleep", "hot"),
     ("nested", "nested", "outer"),
     ("few_long", "few_long_holds", "hot"),
     ("convoy", "convoy", "turned"),
 ];
-/// A machine may hide the switches of a task, or stop a holder of a program that is fixed. Such a recording is made again, this often at most.
+/// A machine may hide the switches of a task, or stop a holder of a program that is fixed. Such a recording
+/// is made again, this often at most.
 const RECORDINGS: usize = 4;
 
 /// Returns the name of the lock that was waited for longest and its verdicts; none if no task waited.
@@ -144,8 +146,8 @@ fn queues_that_never_empty_are_convoys_and_a_thread_that_takes_its_lock_again_at
         let [waited_ns, convoy_ns, ..] = columns(&["convoy"]);
         assert!(convoy_ns * 10 >= waited_ns * 8, "{convoy_ns} of {waited_ns} ns");
     });
-    // A thread that loses its processor to other programs lets a waiter in early, or lets others overtake. It is not disturbed in all of five
-    // recordings.
+    // A thread that loses its processor to other programs lets a waiter in early, or lets others overtake. It
+    // is not disturbed in all of five recordings.
     let overtakes = (0..5).any(|_| {
         let [.., overtaken, hog_ppm] = columns(&["hog"]);
         overtaken >= 100 && hog_ppm >= 900_000

@@ -1,5 +1,5 @@
-//! Records threads that wait for each other in a chain (`fixtures/programs/known_chain.c`): the hold of the last one is the end of all
-//! chains, for as long as it slept, and its thread is asleep meanwhile.
+//! Records threads that wait for each other in a chain (`fixtures/programs/known_chain.c`): the hold of the
+//! last one is the end of all chains, for as long as it slept, and its thread is asleep meanwhile.
 //!
 //! needs: root, gcc
 
@@ -23,8 +23,8 @@ const PAUSE_MS: i64 = 500;
 /// A recording of the program.
 struct Recorded {
     path: PathBuf,
-    /// The time during which all others waited, and the longest time for which one of them can have waited for the last hold, by the
-    /// program's own clock.
+    /// The time during which all others waited, and the longest time for which one of them can have waited
+    /// for the last hold, by the program's own clock.
     each_ns: RangeInclusive<i64>,
     _directory: TempDir,
 }

@@ -1,5 +1,6 @@
-//! Records a program that measures its holds by its own clock (`fixtures/programs/own_clock.c`), also where a time namespace has set that
-//! clock forwards or back: klock records the times and the processor time that the program measured.
+//! Records a program that measures its holds by its own clock (`fixtures/programs/own_clock.c`), also where a
+//! time namespace has set that clock forwards or back: klock records the times and the processor time that
+//! the program measured.
 //!
 //! needs: gcc, unshare
 

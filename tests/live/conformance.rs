@@ -1,5 +1,6 @@
-//! Records `fixtures/programs/known_locks.c`, which makes every call on every kind of lock of the C library with every
-//! outcome. The program must behave as it does alone, and the trace must have exactly the rows that it expects.
+//! Records `fixtures/programs/known_locks.c`, which makes every call on every kind of lock of the C library
+//! with every outcome. The program must behave as it does alone, and the trace must have exactly the rows
+//! that it expects.
 //!
 //! needs: root, gcc
 

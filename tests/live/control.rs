@@ -1,4 +1,5 @@
-//! A running recording is paused, resumed and begun again from another process; the trace says when nothing was recorded.
+//! A running recording is paused, resumed and begun again from another process; the trace says when nothing
+//! was recorded.
 //!
 //! needs: gcc
 

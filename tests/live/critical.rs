@@ -1,5 +1,6 @@
-//! Records a program whose end depends on one lock while another one is waited for longer (`fixtures/programs/known_path.c`): the path of the
-//! main thread has all holds of the first lock, as long as the program measured them, and nothing of the second.
+//! Records a program whose end depends on one lock while another one is waited for longer
+//! (`fixtures/programs/known_path.c`): the path of the main thread has all holds of the first lock, as long
+//! as the program measured them, and nothing of the second.
 //!
 //! needs: root, gcc
 
@@ -12,7 +13,8 @@ use crate::support::{
 const ROUNDS: i64 = 40;
 const WORK_US: i64 = 2000;
 
-/// Records with these options, and checks the path of the main thread. `None` if events were lost, or if `serial` was waited for longest.
+/// Records with these options, and checks the path of the main thread. `None` if events were lost, or if
+/// `serial` was waited for longest.
 fn checked_path(options: &[&str]) -> Option<()> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.parquet");

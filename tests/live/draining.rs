@@ -1,5 +1,5 @@
-//! Checks that neither a busy machine nor a slow disk keeps klock from draining the kernel's rings: by its scheduling, and by a
-//! recording into a pipe that nobody reads.
+//! Checks that neither a busy machine nor a slow disk keeps klock from draining the kernel's rings: by its
+//! scheduling, and by a recording into a pipe that nobody reads.
 //!
 //! needs: root, gcc
 
@@ -17,7 +17,8 @@ use crate::support::{self, Running, cannot_record, fixture, klock, skip};
 /// Bound on every wait; generous, because the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Returns the scheduling policy of a thread, without the flag that its children have an ordinary one; `None` if it has ended.
+/// Returns the scheduling policy of a thread, without the flag that its children have an ordinary one; `None`
+/// if it has ended.
 fn policy(tid: &str) -> Option<libc::c_int> {
     // SAFETY: the call involves no memory.
     let policy = unsafe { libc::sched_getscheduler(tid.parse().unwrap()) };
@@ -112,8 +113,8 @@ fn a_writer_that_stands_still_does_not_stop_the_draining() {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         line.unwrap().trim().parse().unwrap()
     };
-    // Each round fits into the ring, all of them do not, and klock sleeps after it has drained the rings. The rounds last as long as
-    // some checkpoints.
+    // Each round fits into the ring, all of them do not, and klock sleeps after it has drained the rings. The
+    // rounds last as long as some checkpoints.
     for round in 1..=ROUNDS {
         program.child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
         program.line_after(&format!("called {}", round * CALLS));

@@ -1,5 +1,6 @@
-//! Records programs whose threads wait for each other by other means than calls of lock (`fixtures/programs/known_elsewhere.c`): `klock why`
-//! names the cause, or says that it was not seen, and never that locks are not the cause.
+//! Records programs whose threads wait for each other by other means than calls of lock
+//! (`fixtures/programs/known_elsewhere.c`): `klock why` names the cause, or says that it was not seen, and
+//! never that locks are not the cause.
 //!
 //! needs: root, gcc
 

@@ -1,5 +1,5 @@
-//! Compares exports with other witnesses of the same load: a program that counts its own futex calls, the scheduler's
-//! tracepoints, and `perf lock contention` beside klock.
+//! Compares exports with other witnesses of the same load: a program that counts its own futex calls, the
+//! scheduler's tracepoints, and `perf lock contention` beside klock.
 //!
 //! records the whole machine
 //! needs: root, gcc
@@ -161,15 +161,15 @@ fn locktrace_agrees_with_the_programs_counts_and_the_schedulers_times() {
     if let Some(reason) = cannot_record() {
         return skip(reason);
     }
-    // In about one recording of ten, perf has half of the switches and reports no loss; then it is repeated. The program
-    // itself tells how often it slept.
+    // In about one recording of ten, perf has half of the switches and reports no loss; then it is repeated.
+    // The program itself tells how often it slept.
     most_of(3, 1, || {
         assert!((0..20).any(|_| compare_with_the_scheduler()), "perf missed switches in twenty recordings");
     });
 }
 
-/// Records the program with klock and perf, and compares klock's export with the program's counts and, if perf has all
-/// the sleeps, with perf's times. Returns whether perf has them all.
+/// Records the program with klock and perf, and compares klock's export with the program's counts and, if
+/// perf has all the sleeps, with perf's times. Returns whether perf has them all.
 fn compare_with_the_scheduler() -> bool {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
@@ -243,7 +243,8 @@ fn of_perf(table: &str) -> BTreeMap<i32, Contended> {
     table.lines().filter_map(row).collect()
 }
 
-/// Reads klock's table of the threads of one program: `# output: contended, total wait, max wait, avg wait, pid, comm`.
+/// Reads klock's table of the threads of one program: `# output: contended, total wait, max wait, avg wait,
+/// pid, comm`.
 fn of_klock(table: &str, program: &str) -> BTreeMap<i32, Contended> {
     let row = |line: &str| {
         let words: Vec<&str> = line.split(", ").collect();
@@ -274,9 +275,9 @@ fn all(rows: &BTreeMap<i32, Contended>) -> Contended {
 /// The lengths of the waits of each thread, in ns, in their order.
 type Waits = BTreeMap<i32, Vec<i64>>;
 
-/// Reads the waits for mutexes from `perf script -F tid,time,event,trace`. A mutex that spins first tells the begin of its
-/// wait twice, and between its begin and its end there may be waits of the same thread for other locks: the address tells
-/// them apart.
+/// Reads the waits for mutexes from `perf script -F tid,time,event,trace`. A mutex that spins first tells the
+/// begin of its wait twice, and between its begin and its end there may be waits of the same thread for other
+/// locks: the address tells them apart.
 fn mutex_waits_of_perf(script: &str) -> Waits {
     let mut waits = Waits::new();
     let mut waiting_since = BTreeMap::new();
@@ -381,7 +382,8 @@ fn perf_and_klock_count_the_same_waits_and_agree_on_the_length_of_long_ones() {
         return skip(reason);
     }
     most_of(3, 1, || {
-        // Many short waits have the same count. Each tool lengthens them for the other, so their lengths differ.
+        // Many short waits have the same count. Each tool lengthens them for the other, so their lengths
+        // differ.
         let both = Both::record("exec stress-ng --quiet --mmap 2 --pipe 2 --timeout 2");
         let (perf, klock) = sums(both.perf(), &both.klock("stress-ng"));
         println!("stress-ng: perf {perf:?}, klock {klock:?}");
@@ -393,9 +395,10 @@ fn perf_and_klock_count_the_same_waits_and_agree_on_the_length_of_long_ones() {
     });
 
     most_of(3, 1, || {
-        // Waits of milliseconds for one mutex also have the same length, and exactly the same count. The program's few waits
-        // for other locks are left out: while perf handles an event, it does not see the waits that it causes itself. A wait
-        // differs by milliseconds if the machine takes the processor away between the two tools' handlers: one in ten may.
+        // Waits of milliseconds for one mutex also have the same length, and exactly the same count. The
+        // program's few waits for other locks are left out: while perf handles an event, it does not see the
+        // waits that it causes itself. A wait differs by milliseconds if the machine takes the processor away
+        // between the two tools' handlers: one in ten may.
         let program = fixture("known_mutex");
         let both = Both::record(&format!("echo go | {} 60 5", program.display()));
         let (perf, klock) = both.mutex_waits("known_mutex");

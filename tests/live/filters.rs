@@ -1,5 +1,5 @@
-//! Records loads that match a filter only in part: the trace must have what matches and nothing else, and must state
-//! what was left out.
+//! Records loads that match a filter only in part: the trace must have what matches and nothing else, and
+//! must state what was left out.
 //!
 //! records the whole machine
 //! needs: root, gcc
@@ -101,8 +101,8 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Returns the losses if events were lost, so that what is missing can't be counted. The kernel skips a nested run of a program: a
-    /// spinlock in an interrupt during the program of another.
+    /// Returns the losses if events were lost, so that what is missing can't be counted. The kernel skips a
+    /// nested run of a program: a spinlock in an interrupt during the program of another.
     fn read(path: &Path) -> Result<Self, Loss> {
         let trace = Trace::open(path).expect("the recorder left a trace");
         let info = trace.info().clone();
@@ -161,7 +161,8 @@ impl Recorded {
         waits.into_iter().max_by_key(|(_, count)| *count)
     }
 
-    /// Checks that each source of these locks has this limit, in the footer and in the output of `klock info`.
+    /// Checks that each source of these locks has this limit, in the footer and in the output of `klock
+    /// info`.
     #[track_caller]
     fn assert_says(&self, kind: LockKind, limit: &str) {
         let source = self.info.source_of(kind).expect("these locks are recorded");
@@ -169,7 +170,8 @@ impl Recorded {
         assert!(self.words.as_ref().is_none_or(|words| words.contains(limit)), "{:?}", self.words);
     }
 
-    /// Every kernel wait that began ended, but for those that the recording's end cut off: the last of their task.
+    /// Every kernel wait that began ended, but for those that the recording's end cut off: the last of their
+    /// task.
     #[track_caller]
     fn assert_waits_end(&self) {
         let mut open = BTreeMap::new();

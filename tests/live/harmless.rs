@@ -1,5 +1,5 @@
-//! Programs behave the same alone and recorded: their output, their errors with errno, and their exit codes. The programs
-//! restrict themselves, or look at what is in their process.
+//! Programs behave the same alone and recorded: their output, their errors with errno, and their exit codes.
+//! The programs restrict themselves, or look at what is in their process.
 //!
 //! needs: root, gcc, libtcmalloc_minimal.so.4, libjemalloc.so.2
 
@@ -120,7 +120,8 @@ fn calls_without_a_clock_are_counted() {
     assert_eq!(missing, 200);
     let trace = assert_same(&place, &[], &script(&program, &["no_counter"]), |_| ());
     let (_, missing) = counts(&trace);
-    // 100 pairs, two threads with 1001 pairs and a broadcast each, which are created and joined, and the child's 100 pairs.
+    // 100 pairs, two threads with 1001 pairs and a broadcast each, which are created and joined, and the
+    // child's 100 pairs.
     assert_eq!(missing, 2 * (100 + 2 * 1001 + 100) + 2 + 4);
 }
 

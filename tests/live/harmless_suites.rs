@@ -1,8 +1,10 @@
-//! Suites that nobody here wrote pass and fail alike alone and recorded, test by test: the Open POSIX tests of threads, semaphores,
-//! signals and timers, and the tests of Python's threads, processes, signals and descriptors.
+//! Suites that nobody here wrote pass and fail alike alone and recorded, test by test: the Open POSIX tests
+//! of threads, semaphores, signals and timers, and the tests of Python's threads, processes, signals and
+//! descriptors.
 //!
-//! Some of these tests fail by chance, alone too. The rule of decision: a test whose two outcomes differ is run again, up to
-//! five times each way, and behaves otherwise under klock if no outcome was seen both alone and recorded.
+//! Some of these tests fail by chance, alone too. The rule of decision: a test whose two outcomes differ is
+//! run again, up to five times each way, and behaves otherwise under klock if no outcome was seen both alone
+//! and recorded.
 //!
 //! needs: gcc
 //! full needs: posixtestsuite, python3-testsuite
@@ -45,7 +47,8 @@ const INTERFACES: &[&str] = &[
     "sigpending",
 ];
 
-/// Reads a key before it creates it. Alone the uninitialized variable is 0, which is the key of nobody; klock's library has that key.
+/// Reads a key before it creates it. Alone the uninitialized variable is 0, which is the key of nobody;
+/// klock's library has that key.
 const UNDEFINED: &str = "pthread_key_create_2-1";
 
 /// Modules of Python's tests.

@@ -1,5 +1,6 @@
-//! Records programs that another library interposes as well (`fixtures/programs/counting_interposer.c`): in front of klock's library and
-//! behind it, it sees the calls that it sees without klock, and klock records the rows that it records alone.
+//! Records programs that another library interposes as well (`fixtures/programs/counting_interposer.c`): in
+//! front of klock's library and behind it, it sees the calls that it sees without klock, and klock records
+//! the rows that it records alone.
 //!
 //! needs: gcc
 

@@ -1,5 +1,6 @@
-//! Records a program whose phases end with joins (`fixtures/programs/known_joins.c`), as an ordinary user may: the path of the main thread leads through the
-//! longest thread of each phase, for as long as the program measured, and a replay starts the next phase when the threads of the one before have ended.
+//! Records a program whose phases end with joins (`fixtures/programs/known_joins.c`), as an ordinary user
+//! may: the path of the main thread leads through the longest thread of each phase, for as long as the
+//! program measured, and a replay starts the next phase when the threads of the one before have ended.
 //!
 //! needs: gcc
 
@@ -54,7 +55,8 @@ fn assert_near(found: i64, truth: i64, others_ns: i64, document: &impl std::fmt:
     assert!((found - truth).abs() <= truth / 50 + others_ns, "{found} is not {truth}: {document:?}");
 }
 
-/// Returns the time from ends of threads until those who waited for them had joined them: others had the processors then.
+/// Returns the time from ends of threads until those who waited for them had joined them: others had the
+/// processors then.
 fn wake_ups_ns(trace: &Path) -> i64 {
     let rows =
         csv_rows(&table(trace, &["analyze", "events", "--idle", "--kind", "thread", "--format", "csv"]));
@@ -87,7 +89,8 @@ fn a_path_goes_on_at_threads_that_are_joined() {
     assert_eq!(number(path(" slow "), "waited_ns"), 0, "{rows:?}");
     let document = json(&trace, &["critical"]);
     let part = |name: &str| document["totals"][name].as_i64().unwrap();
-    // Beside the longest threads, the path has the start of the process and the main thread, which only creates and joins.
+    // Beside the longest threads, the path has the start of the process and the main thread, which only
+    // creates and joins.
     let start_ns = part("path_ns") - truth["wall"];
     assert!(start_ns >= 0, "{document}");
     let threads_ns = part("in_locks_ns") + part("no_lock_ns") - start_ns;

@@ -1,4 +1,5 @@
-//! Records the whole machine, also under load: contended kernel locks, futexes, loss, and the ways to end a recording.
+//! Records the whole machine, also under load: contended kernel locks, futexes, loss, and the ways to end a
+//! recording.
 //!
 //! records the whole machine
 //! needs: root, gcc

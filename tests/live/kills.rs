@@ -1,5 +1,5 @@
-//! Kills recorders and the programs that they record, some at random moments. Everything recorded until a second before must be
-//! a trace, at once or after `klock recover`, and nothing else may be left behind.
+//! Kills recorders and the programs that they record, some at random moments. Everything recorded until a
+//! second before must be a trace, at once or after `klock recover`, and nothing else may be left behind.
 //!
 //! `KLOCK_KILLS` is the number of runs to kill at random moments (150).
 //!
@@ -30,7 +30,8 @@ const LIMIT: Duration = Duration::from_secs(180);
 const AT_ONCE: usize = 4;
 /// The latest time of a kill after the start of the program.
 const LATEST: Duration = Duration::from_millis(2500);
-/// The time that may be missing at the end of a trace of a recorder that always gets a processor when it needs one.
+/// The time that may be missing at the end of a trace of a recorder that always gets a processor when it
+/// needs one.
 const MISSING_NS: i64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,8 @@ struct Killed {
     missing_ns: Option<i64>,
 }
 
-/// Kills one run, of a program that needs all processors or of one that mostly sleeps. Everything is checked but the times.
+/// Kills one run, of a program that needs all processors or of one that mostly sleeps. Everything is checked
+/// but the times.
 fn run(programs: &Programs, folder: &str, (victim, is_busy): (Victim, bool), after: Duration) -> Killed {
     let Programs { outer, home, klock, program } = programs;
     let folder = &outer.path().join(folder);
@@ -155,7 +157,8 @@ fn run(programs: &Programs, folder: &str, (victim, is_busy): (Victim, bool), aft
     let inside = |id: Option<i32>, rows: usize| id.is_none_or(|id| (id as usize) < rows);
     let mut last_ns = i64::MIN;
     let mut holders = vec![None; locks];
-    // Tasks whose last release is missing: they were killed between the release and the writing of its record.
+    // Tasks whose last release is missing: they were killed between the release and the writing of its
+    // record.
     let mut are_cut = vec![false; tasks];
     let loss = &trace.info().loss;
     let mut is_lossy = loss.events() > 0 || loss.late > 0;

@@ -1,5 +1,5 @@
-//! Limits of the disk, of the size of files and of descriptors, while root records: the trace is cut short and whole, or the error names
-//! the limit. klock's own memory stays within its limit, too.
+//! Limits of the disk, of the size of files and of descriptors, while root records: the trace is cut short
+//! and whole, or the error names the limit. klock's own memory stays within its limit, too.
 //!
 //! records the whole machine
 //! needs: root, gcc
@@ -129,7 +129,8 @@ fn further_limits_on_descriptors_are_named() {
     assert_named(&[16, 48, 64]);
 }
 
-/// Records different targets with at most so many descriptors. Each is recorded, or the error names the limit.
+/// Records different targets with at most so many descriptors. Each is recorded, or the error names the
+/// limit.
 #[track_caller]
 fn assert_named(counts: &[u64]) {
     let place = tempfile::tempdir().unwrap();

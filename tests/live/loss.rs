@@ -1,6 +1,7 @@
-//! Checks that loss adds up: a program that makes a known number of calls (`fixtures/programs/known_calls.c`) is recorded
-//! through small rings and while the recorder is stopped; in full size through rings of three sizes, stopped for 0, 1 and 5 seconds.
-//! The rows of the trace and its reported loss must add up to the number of calls, and the gaps must be where calls are missing.
+//! Checks that loss adds up: a program that makes a known number of calls (`fixtures/programs/known_calls.c`)
+//! is recorded through small rings and while the recorder is stopped; in full size through rings of three
+//! sizes, stopped for 0, 1 and 5 seconds. The rows of the trace and its reported loss must add up to the
+//! number of calls, and the gaps must be where calls are missing.
 //!
 //! needs: root, gcc
 
@@ -111,8 +112,8 @@ impl Recorded {
         address % (WORDS * WORD_BYTES) / WORD_BYTES
     }
 
-    /// Checks, with at most one thread on each CPU, that every wake is for the next word and that a loss skips as many words as it
-    /// reports.
+    /// Checks, with at most one thread on each CPU, that every wake is for the next word and that a loss
+    /// skips as many words as it reports.
     fn assert_gaps_stand_where_calls_are_missing(&self) {
         let mut next: BTreeMap<Option<i32>, u64> = BTreeMap::new();
         for (row, event) in self.events.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Records real programs with klock. Each module has one subject, and is a part of `cargo xtask test`; its head says what it needs of the machine.
+//! Records real programs with klock. Each module has one subject, and is a part of `cargo xtask test`; its
+//! head says what it needs of the machine.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,5 +1,5 @@
-//! Metrics of traces and of recordings, as the programs that read them see them: promtool accepts them, node_exporter serves them, and
-//! their counters never fall while klock records.
+//! Metrics of traces and of recordings, as the programs that read them see them: promtool accepts them,
+//! node_exporter serves them, and their counters never fall while klock records.
 //!
 //! needs: root
 //! full needs: promtool, prometheus-node-exporter, python
@@ -69,8 +69,8 @@ fn promtool_accepts_the_metrics_and_pythons_parser_the_openmetrics() {
     assert_eq!(ended.stdout.trim(), samples(&prometheus).len().to_string());
 }
 
-/// Records the workload of the demo into this directory, with metrics of three locks. Returns the texts that were read
-/// meanwhile and, as the last one, the one that is left.
+/// Records the workload of the demo into this directory, with metrics of three locks. Returns the texts that
+/// were read meanwhile and, as the last one, the one that is left.
 fn texts_of_a_recording(directory: &Path) -> Vec<String> {
     let file = directory.join("klock.prom");
     let mut recorder = Running::start(

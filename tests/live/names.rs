@@ -1,5 +1,6 @@
-//! Names kernel locks that are not variables: by the addresses of locks that this process uses, and in a recording of
-//! contention on them. Functions of the kernel have file and line if an image of the kernel with debug information is installed.
+//! Names kernel locks that are not variables: by the addresses of locks that this process uses, and in a
+//! recording of contention on them. Functions of the kernel have file and line if an image of the kernel with
+//! debug information is installed.
 //!
 //! records the whole machine
 //! needs: root, gcc, unshare
@@ -176,7 +177,8 @@ impl Region {
         Self { begin, bytes }
     }
 
-    /// Changes the protection of every page and back, for which the kernel holds the lock of the address space.
+    /// Changes the protection of every page and back, for which the kernel holds the lock of the address
+    /// space.
     fn protect_and_release(&self) {
         for access in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
             // SAFETY: the mapping is ours, and nothing reads it.
@@ -268,8 +270,8 @@ fn a_recording_of_contention_names_the_locks() {
 /// Where the linker puts the text of a kernel on x86-64.
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 
-/// Makes an image with debug information that has the functions of a kernel with this build id at the places of the running kernel's, each of
-/// one instruction. Returns their lines.
+/// Makes an image with debug information that has the functions of a kernel with this build id at the places
+/// of the running kernel's, each of one instruction. Returns their lines.
 fn make_image(image: &path::Path, build_id: &str) -> BTreeMap<String, i32> {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
     let function = |line: &str| {

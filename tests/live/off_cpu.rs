@@ -1,6 +1,7 @@
 //! Records the off-CPU time of a program whose threads sleep for known times and wait for a known thread
-//! (`fixtures/programs/known_sleeps.c`): each row lies where the program slept and is of a switch that the kernel counted, and each
-//! waker is the expected one. A host may hide some switches, so that only the full size asks whether nearly all are there.
+//! (`fixtures/programs/known_sleeps.c`): each row lies where the program slept and is of a switch that the
+//! kernel counted, and each waker is the expected one. A host may hide some switches, so that only the full
+//! size asks whether nearly all are there.
 //!
 //! records the whole machine
 //! needs: root, gcc
@@ -83,8 +84,8 @@ impl Recorded {
         recorded
     }
 
-    /// Whether all that was seen is in the trace, as it was. Where the machine takes processors away for long, a ring may fill, and a
-    /// record may come too late.
+    /// Whether all that was seen is in the trace, as it was. Where the machine takes processors away for
+    /// long, a ring may fill, and a record may come too late.
     fn is_whole(&self) -> bool {
         let loss = &self.info.loss;
         loss.events() + loss.stacks + loss.late == 0
@@ -190,7 +191,8 @@ fn a_sleep_is_one_row_with_its_length_and_the_stacks_of_sleeper_and_waker() {
             let has = |function: &str| functions.contains(&function);
             assert!(has("sleep_here") && has("do_nanosleep"), "{functions:?}");
             assert_eq!(functions[0], "__schedule", "{functions:?}");
-            // A timer's interrupt woke it, in the context of any task, also of one whose events the machine hides.
+            // A timer's interrupt woke it, in the context of any task, also of one whose events the machine
+            // hides.
             if row.peer_task.is_some() {
                 let way = recorded.functions(row.peer_stack);
                 assert!(way[0] == "try_to_wake_up" && way.contains(&"hrtimer_wakeup"), "{way:?}");
@@ -365,7 +367,8 @@ fn times_above_the_maximum_are_left_out() {
     assert!(source.limits.iter().any(|said| said.contains("longer than 9000000 ns")), "{:?}", source.limits);
 }
 
-/// Returns the tasks of a recording of the whole machine: for each name, whether `/proc` shows kernel threads of it.
+/// Returns the tasks of a recording of the whole machine: for each name, whether `/proc` shows kernel threads
+/// of it.
 fn recorded_of_machine(option: &str) -> Vec<(String, bool)> {
     until("a task that runs", || Some(recorded_of_machine_once(option)).filter(|tasks| !tasks.is_empty()))
 }

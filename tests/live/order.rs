@@ -1,5 +1,6 @@
-//! Records a program that takes locks in known orders (`fixtures/programs/known_order.c`), each mode in a recording of its own, and
-//! compares the verdicts of `klock order`; and, where the definitions agree, those of ThreadSanitizer.
+//! Records a program that takes locks in known orders (`fixtures/programs/known_order.c`), each mode in a
+//! recording of its own, and compares the verdicts of `klock order`; and, where the definitions agree, those
+//! of ThreadSanitizer.
 //!
 //! needs: root, gcc
 
@@ -9,8 +10,9 @@ use crate::support::{Ended, cannot_record, fixture, klock, place::Place, run, sk
 
 /// Modes in which ThreadSanitizer's definition agrees: of these, it reports those that are inversions.
 ///
-/// It also reports what klock does not: one thread that does both, what happens inside a further lock, readers of a lock, and threads that
-/// were never alive together. A lock that was waited for with a time-out is a try to it.
+/// It also reports what klock does not: one thread that does both, what happens inside a further lock,
+/// readers of a lock, and threads that were never alive together. A lock that was waited for with a time-out
+/// is a try to it.
 const SAME_BY_TSAN: [&str; 6] = ["inversion", "three", "in_try", "one_writer", "ascending", "by_try"];
 
 /// Returns the modes of the program with their verdicts.

@@ -1,8 +1,10 @@
-//! Records the same load with perf and klock at the same time, and compares the number of waits of each kind of kernel lock. Both use the
-//! contention tracepoints, so they must agree within 1 % and the loss that each reports.
+//! Records the same load with perf and klock at the same time, and compares the number of waits of each kind
+//! of kernel lock. Both use the contention tracepoints, so they must agree within 1 % and the loss that each
+//! reports.
 //!
-//! A wait counts if it ended while both recorded, by the clock that both use (CLOCK_MONOTONIC). It lasts from the first begin to the end: a
-//! mutex has a second begin when it stops spinning and sleeps. Waits of perf's and klock's own processes do not count.
+//! A wait counts if it ended while both recorded, by the clock that both use (CLOCK_MONOTONIC). It lasts from
+//! the first begin to the end: a mutex has a second begin when it stops spinning and sleeps. Waits of perf's
+//! and klock's own processes do not count.
 //!
 //! records the whole machine
 //! needs: root
@@ -27,7 +29,8 @@ const SECONDS: &str = "5";
 /// Bound on what hangs.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The waits that one tool recorded: the end, the process and the kind of each, while it recorded, and the number of lost events.
+/// The waits that one tool recorded: the end, the process and the kind of each, while it recorded, and the
+/// number of lost events.
 #[derive(Debug)]
 struct Seen {
     waits: Vec<(i64, u32, &'static str)>,
@@ -129,7 +132,8 @@ fn of_klock(path: &Path) -> Seen {
     }
 }
 
-/// Counts perf's and klock's waits of each kind over the time that both recorded, less a tenth of a second at either end.
+/// Counts perf's and klock's waits of each kind over the time that both recorded, less a tenth of a second at
+/// either end.
 fn counts(perf: &Seen, klock: &Seen, own: [u32; 2]) -> BTreeMap<&'static str, [u64; 2]> {
     const MARGIN_NS: i64 = 100_000_000;
     let window = perf.while_ns.start.max(klock.while_ns.start) + MARGIN_NS

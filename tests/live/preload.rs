@@ -1,5 +1,6 @@
-//! Records programs with the in-process recorder, as an ordinary user if the tests run as root. The trace has exactly what
-//! the program counts, or reports what is missing, and nothing is left behind however the program ends.
+//! Records programs with the in-process recorder, as an ordinary user if the tests run as root. The trace has
+//! exactly what the program counts, or reports what is missing, and nothing is left behind however the
+//! program ends.
 //!
 //! needs: gcc
 
@@ -55,9 +56,9 @@ fn assert_exact(recorded: &Recorded, stdout: &str) {
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
 }
 
-/// Records `known_pairs`. No record of it may be missing: pools of the default size hold more than it records, and
-/// threads wait if they are asked to. A thread that is stopped for seconds while it writes a row makes that row late;
-/// then it records again.
+/// Records `known_pairs`. No record of it may be missing: pools of the default size hold more than it
+/// records, and threads wait if they are asked to. A thread that is stopped for seconds while it writes a row
+/// makes that row late; then it records again.
 fn exact(place: &Place, options: &[&str], arguments: &[&str]) -> (Recorded, Ended) {
     until("a recording without late rows", || {
         let (recorded, ended) = place.run_fixture(options, "known_pairs", arguments);
@@ -144,8 +145,8 @@ fn records_lost_in_a_very_small_pool_are_counted_where_they_are_missing() {
     let reported: i64 =
         recorded.events.iter().filter(|e| e.kind == EventKind::Lost).map(|e| e.count.unwrap()).sum();
     assert_eq!(reported.cast_unsigned(), own.ring_full, "each loss is reported in its place");
-    // Every acquisition has a release, and every worker an init and a destroy, and its creation, end and join: no thread waits here but
-    // for `shared` and for workers, whose waits are one record each.
+    // Every acquisition has a release, and every worker an init and a destroy, and its creation, end and
+    // join: no thread waits here but for `shared` and for workers, whose waits are one record each.
     let pairs: u64 = printed(&ended.stdout).into_values().sum();
     let waits = recorded.events.iter().filter(|e| e.kind == EventKind::Wait).count() as u64;
     let least = 2 * pairs + 4 + 6;
@@ -255,7 +256,8 @@ impl Drop for Endless {
     }
 }
 
-/// Starts a recording of such a program, and waits until one of its threads has ended a round. Returns the recorder and the program.
+/// Starts a recording of such a program, and waits until one of its threads has ended a round. Returns the
+/// recorder and the program.
 fn endless(place: &Place, options: &[&str]) -> (Running, Endless) {
     let program = place.program("known_pairs");
     let recorder = Running::start(&mut place.record(options, &program, &["2", "1000", "forever"]));

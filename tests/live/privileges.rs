@@ -1,5 +1,5 @@
-//! Takes away one privilege at a time: `klock check` and `klock record` name it, end with 3 where they cannot record, and
-//! leave no file. Changes of the machine are made in a mount namespace of the command alone.
+//! Takes away one privilege at a time: `klock check` and `klock record` name it, end with 3 where they cannot
+//! record, and leave no file. Changes of the machine are made in a mount namespace of the command alone.
 //!
 //! records the whole machine
 //! needs: root, setpriv, unshare
@@ -55,7 +55,8 @@ impl Both {
         assert_eq!((self.record.stdout.as_str(), self.files), ("", 0), "a refused recording left a file");
     }
 
-    /// Checks that both succeed with a warning that has all of `words`, or without a warning if there are none.
+    /// Checks that both succeed with a warning that has all of `words`, or without a warning if there are
+    /// none.
     #[track_caller]
     fn go_on(&self, words: &[&str]) {
         assert_eq!(self.check.status.code(), Some(0), "{}\n{}", self.check.stdout, self.check.stderr);
@@ -132,8 +133,9 @@ fn a_missing_cap_sys_ptrace_is_a_warning_about_the_processes_of_other_users() {
         return skip(reason);
     }
     Both::without("sys_ptrace").go_on(&["CAP_SYS_PTRACE"]);
-    // This test has more privileges than that klock, and pthread calls were asked for by name. Linux lets CAP_PERFMON read the
-    // mappings of any process in later kernels (seen on 6.18), and the files are found by them; before, the process is closed to klock.
+    // This test has more privileges than that klock, and pthread calls were asked for by name. Linux lets
+    // CAP_PERFMON read the mappings of any process in later kernels (seen on 6.18), and the files are found
+    // by them; before, the process is closed to klock.
     let own = std::process::id().to_string();
     let both =
         Both::under(&["setpriv", "--bounding-set", "-sys_ptrace"], &["-p", &own, "--locks", "pthread"]);
@@ -205,7 +207,8 @@ fn a_missing_tracefs_is_distinguished_from_missing_contention_tracepoints() {
     if let Some(reason) = cannot_run() {
         return skip(reason);
     }
-    // An empty file system in its place; klock mounts the real one over it, in the namespace of this command alone.
+    // An empty file system in its place; klock mounts the real one over it, in the namespace of this command
+    // alone.
     let both = Both::where_mounts_are(
         "for at in /sys/kernel/tracing /sys/kernel/debug; do mount -t tmpfs none $at || true; done",
     );

@@ -1,6 +1,6 @@
-//! Records real programs by `klock record -- PROGRAM` as an ordinary user. Each works, ends and prints as it does alone,
-//! loses nothing in pools of the default size, has the expected hottest lock by name or site, and leaves nothing behind.
-//! Loads are small; docs/programs.md has larger ones. A missing program is a skip.
+//! Records real programs by `klock record -- PROGRAM` as an ordinary user. Each works, ends and prints as it
+//! does alone, loses nothing in pools of the default size, has the expected hottest lock by name or site, and
+//! leaves nothing behind. Loads are small; docs/programs.md has larger ones. A missing program is a skip.
 //!
 //! needs: gcc, g++, python3, rustc, sysbench, memcached
 //! full needs: stress-ng, redis-server
@@ -36,7 +36,8 @@ fn find(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a program alone and recorded. Both must succeed with the same output, as far as `comparable` keeps it, and nothing is lost.
+/// Runs a program alone and recorded. Both must succeed with the same output, as far as `comparable` keeps
+/// it, and nothing is lost.
 #[track_caller]
 fn unharmed(
     place: &Place,
@@ -69,8 +70,8 @@ fn own_words(stderr: &str) -> String {
     stderr.lines().filter(|line| !line.starts_with("klock: ")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Checks that nothing is lost: a pool of the default size holds more than these programs record. Returns whether
-/// no thread was stopped for seconds while it wrote a row.
+/// Checks that nothing is lost: a pool of the default size holds more than these programs record. Returns
+/// whether no thread was stopped for seconds while it wrote a row.
 #[track_caller]
 fn has_no_late_rows(recorded: &Recorded) -> bool {
     let loss = &recorded.trace.info().loss;
@@ -369,7 +370,8 @@ fn memcached_answers_as_alone_and_its_busy_locks_are_recorded() {
         let recorded = place.recorded();
         has_no_late_rows(&recorded).then_some(recorded)
     });
-    // Each request takes the lock of its item and that of its thread's statistics: on the heap, so known by who initialised them.
+    // Each request takes the lock of its item and that of its thread's statistics: on the heap, so known by
+    // who initialised them.
     let all: u64 = sums(&recorded, &[LockKind::PthreadMutex]).values().map(|sum| sum.acquired).sum();
     assert!(all > (2 * 2 * CLIENTS * ROUNDS) as u64, "{all}");
     let (hottest, sum) = most(&recorded, &[LockKind::PthreadMutex], |sum| sum.acquired);
@@ -384,8 +386,8 @@ fn redis_parks_its_io_threads_on_a_mutex_that_is_its_hottest() {
     fn talk(socket: &Path) -> Vec<String> {
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| BufReader::new(connect(socket))).collect();
         let mut answers = vec![String::new(); CLIENTS];
-        // All ask before any reads: with several answers to write at once the server wakes its other thread, and parks it
-        // again when it has less to do.
+        // All ask before any reads: with several answers to write at once the server wakes its other thread,
+        // and parks it again when it has less to do.
         for _ in 0..100 {
             for client in &mut clients {
                 client.get_mut().write_all(b"INCR all\r\nPING\r\n").expect("it is there");

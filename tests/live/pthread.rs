@@ -1,5 +1,5 @@
-//! Records a program whose lock events are known exactly (`fixtures/programs/known_counts.c`), from its first instruction
-//! and by its process ID, and compares every count.
+//! Records a program whose lock events are known exactly (`fixtures/programs/known_counts.c`), from its first
+//! instruction and by its process ID, and compares every count.
 //!
 //! needs: root, gcc
 
@@ -206,7 +206,8 @@ fn a_wait_for_a_lock_of_the_c_library_is_no_wait_for_its_futex_too() {
     let directory = tempfile::tempdir().unwrap();
     let program = xtask::fixture::build("small_shop", directory.path(), &[]).unwrap();
     let path = directory.path().join("t.parquet");
-    // The program waits for mutexes and reader-writer locks, and for a mutex by a given clock until a given time.
+    // The program waits for mutexes and reader-writer locks, and for a mutex by a given clock until a given
+    // time.
     let options = ["record", "--locks", "pthread,futex", "-o"];
     assert!(run(klock().args(options).arg(&path).arg(program).arg("20")).status.success());
     let locks = Recorded::read(&path).locks;

@@ -1,5 +1,6 @@
-//! Records programs whose waits have a known purpose: locks of Python, which are semaphores; threads of Go's scheduler; mutexes
-//! of Rust; joins, condition variables and semaphores of C. Locks are in the report, idle waits are left out, and the time that is left out is named.
+//! Records programs whose waits have a known purpose: locks of Python, which are semaphores; threads of Go's
+//! scheduler; mutexes of Rust; joins, condition variables and semaphores of C. Locks are in the report, idle
+//! waits are left out, and the time that is left out is named.
 //!
 //! needs: root, python3, rustc, go, gcc
 
@@ -148,8 +149,8 @@ fn threads_of_the_scheduler_of_go_are_idle() {
     });
 }
 
-/// Checks that a C program, built with these flags and recorded by this klock, waits for four purposes, and that only its locks
-/// are in the report.
+/// Checks that a C program, built with these flags and recorded by this klock, waits for four purposes, and
+/// that only its locks are in the report.
 #[track_caller]
 fn assert_purposes_of_c(flags: &[&str], klock: impl Fn() -> Command) {
     if let Some(reason) = cannot_record() {

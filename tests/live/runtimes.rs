@@ -1,5 +1,6 @@
-//! Records servers and runtimes whose threads wait for each other, and whose truth is known from their source or their own counters: `klock why`
-//! names the place where they wait, or says that the cause was not seen. It never says that locks are not the cause.
+//! Records servers and runtimes whose threads wait for each other, and whose truth is known from their source
+//! or their own counters: `klock why` names the place where they wait, or says that the cause was not seen.
+//! It never says that locks are not the cause.
 //!
 //! needs: root, gcc
 //! full needs: python3, ruby, javac, node, mariadbd, pg_lsclusters, db_bench, libabsl_synchronization.so, g++
@@ -16,11 +17,12 @@ use crate::support::{
 
 const NOT_SEEN: &str = "not seen: whether a lock is the cause";
 
-/// A name, a script that runs its program as `$RECORD PROGRAM`, and texts. `klock why` prints one of the texts. Servers refuse to run as root:
-/// behind `$AS` they do so as nobody.
+/// A name, a script that runs its program as `$RECORD PROGRAM`, and texts. `klock why` prints one of the
+/// texts. Servers refuse to run as root: behind `$AS` they do so as nobody.
 type Load = (&'static str, &'static str, &'static [&'static str]);
 
-/// Four threads or processes each. A wait for the lock of the interpreter is undecided where hardly any thread wakes another one.
+/// Four threads or processes each. A wait for the lock of the interpreter is undecided where hardly any
+/// thread wakes another one.
 const LOADS: &[Load] = &[
     (
         "threads of Ruby compute",

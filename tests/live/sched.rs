@@ -1,6 +1,7 @@
-//! Records the off-CPU times of holders as an ordinary user, without root, and by a BPF program as root (`fixtures/programs/known_sleeps.c`):
-//! each row is of a switch that the kernel counted, and a holder that sleeps is said to sleep. A host may hide some switches, so that only
-//! the full size asks whether nearly all switches are rows, and nearly all sleeps.
+//! Records the off-CPU times of holders as an ordinary user, without root, and by a BPF program as root
+//! (`fixtures/programs/known_sleeps.c`): each row is of a switch that the kernel counted, and a holder that
+//! sleeps is said to sleep. A host may hide some switches, so that only the full size asks whether nearly all
+//! switches are rows, and nearly all sleeps.
 //!
 //! needs: root, gcc
 
@@ -50,7 +51,8 @@ fn known_sleeps_as_root(options: &[&str], arguments: &[&str]) -> Option<(Recorde
     Some((place.recorded(), ended.stdout))
 }
 
-/// The arguments of known_sleeps for rounds of 5 ms with more busy threads than processors, and a lock for each of the others.
+/// The arguments of known_sleeps for rounds of 5 ms with more busy threads than processors, and a lock for
+/// each of the others.
 fn arguments_of_holders() -> [String; 4] {
     let cpus = std::thread::available_parallelism().unwrap().get();
     [ROUNDS.to_string(), "5".to_owned(), (2 * cpus).to_string(), "hold".to_owned()]
@@ -75,8 +77,8 @@ fn begin_of(event: &Event) -> i64 {
     event.ts_ns - event.wait_ns.unwrap()
 }
 
-/// Whether all that was seen is in the trace, as it was: where the machine takes processors away for long, a ring may fill, and a record
-/// may come too late.
+/// Whether all that was seen is in the trace, as it was: where the machine takes processors away for long, a
+/// ring may fill, and a record may come too late.
 fn is_whole(recorded: &Recorded) -> bool {
     let loss = &recorded.trace.info().loss;
     loss.events() + loss.late == 0
@@ -148,13 +150,14 @@ fn nearly_every_switch_of_a_holder_that_the_kernel_counts_is_a_row_and_lies_wher
     }
 }
 
-/// Checks the rows of the three threads that hold a lock all the while. `asleep` is the state of those that slept. Returns whether a thread
-/// slept.
+/// Checks the rows of the three threads that hold a lock all the while. `asleep` is the state of those that
+/// slept. Returns whether a thread slept.
 #[track_caller]
 fn has_rows_of_switches(recorded: &Recorded, printed: &str, asleep: TaskState) -> bool {
     assert!(recorded.events.is_sorted_by_key(|event| event.ts_ns), "rows are in the order of time");
-    // Where the kernel names the state, a wait for memory or for one of its locks has another one than the thread's own sleeps, and a
-    // thread that is already being woken as it leaves has none (docs/trace-format.md).
+    // Where the kernel names the state, a wait for memory or for one of its locks has another one than the
+    // thread's own sleeps, and a thread that is already being woken as it leaves has none
+    // (docs/trace-format.md).
     let is_named = asleep == TaskState::Interruptible;
     let mut has_slept = false;
     for name in ["sleeper", "waiter", "waker"] {
@@ -259,7 +262,8 @@ fn as_root_a_holder_that_sleeps_is_asleep_too_beside_kernel_locks_and_futexes() 
     });
 }
 
-/// Asserts that the holders of known_chain, which this records by default, are asleep or wait for the next one.
+/// Asserts that the holders of known_chain, which this records by default, are asleep or wait for the next
+/// one.
 fn assert_sleepers_are_asleep(place: &Place, record: impl Fn() -> Recorded) {
     until("a recording without loss that has the sleep", || {
         let recorded = record();

@@ -1,5 +1,6 @@
-//! Records a program with perf and klock at the same time, and compares the call sites of its waits: perf copies more of each stack, and
-//! unwinds it with code that shares nothing with klock's. klock must name perf's site, or mark its own as a guess.
+//! Records a program with perf and klock at the same time, and compares the call sites of its waits: perf
+//! copies more of each stack, and unwinds it with code that shares nothing with klock's. klock must name
+//! perf's site, or mark its own as a guess.
 //!
 //! needs: root, gcc, perf
 //! full needs: memcached, rustc, go, redis-server, mariadbd, pg_lsclusters
@@ -36,8 +37,8 @@ fn compared(flags: &[&str], waits: Waits) -> Comparison {
     compare(&perf, &klock)
 }
 
-/// Checks that no site differs from that of perf without a mark. Marks grow with what else the processors do, so a few are not a failure;
-/// without tables nearly all would be marked.
+/// Checks that no site differs from that of perf without a mark. Marks grow with what else the processors do,
+/// so a few are not a failure; without tables nearly all would be marked.
 #[track_caller]
 fn assert_equal(compared: &Comparison) {
     let Comparison { waits, paired, equal, renamed, wrong, .. } = compared;

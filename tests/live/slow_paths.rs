@@ -1,5 +1,6 @@
 //! Records waits for locks of Rust's standard library and for Go's `sync.Mutex`, by probes in the programs
-//! (`fixtures/programs/known_rust.rs`, `known_go.go`): each wait that the program logged stands in the trace, with the line of its call.
+//! (`fixtures/programs/known_rust.rs`, `known_go.go`): each wait that the program logged stands in the trace,
+//! with the line of its call.
 //!
 //! needs: root, rustc
 //! full needs: go
@@ -71,7 +72,8 @@ impl Recorded {
         site.line
     }
 
-    /// Returns whether the stacks of these acquisitions were unwound in time. Those that were not are no more than klock says.
+    /// Returns whether the stacks of these acquisitions were unwound in time. Those that were not are no more
+    /// than klock says.
     #[track_caller]
     fn are_unwound(&self, names: &[&str], source: &str) -> bool {
         let is_late = |(row, _): &&(&Event, LockKind)| self.site(row, source).is_none_or(|site| site.guessed);
@@ -135,7 +137,8 @@ fn known_go(directory: &Path, flags: &[&str]) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Records a command with these options, until all files were read in time. Returns its output and what klock wrote on stderr.
+/// Records a command with these options, until all files were read in time. Returns its output and what klock
+/// wrote on stderr.
 #[track_caller]
 fn record(options: &[&str], trace: &Path, command: &[&str]) -> (String, String) {
     until("klock reads all files in time", || {
@@ -151,8 +154,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Records the program, and checks that each wait that it logged is one row. Returns how many of them seem to be spent on the CPU, as
-/// those do whose switch is hidden, and the number of all.
+/// Records the program, and checks that each wait that it logged is one row. Returns how many of them seem to
+/// be spent on the CPU, as those do whose switch is hidden, and the number of all.
 #[track_caller]
 fn assert_waits_of_rust_are_recorded(program: &Path, options: &[&str]) -> (usize, usize) {
     let directory = tempfile::tempdir().unwrap();

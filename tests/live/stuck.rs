@@ -1,5 +1,6 @@
-//! Records programs that get stuck in a known way (`fixtures/programs/known_stuck.c`): every command says first who waits for whom, and
-//! `klock why` says what to do. Each step of the program waits for the one before, so each recording ends stuck.
+//! Records programs that get stuck in a known way (`fixtures/programs/known_stuck.c`): every command says
+//! first who waits for whom, and `klock why` says what to do. Each step of the program waits for the one
+//! before, so each recording ends stuck.
 //!
 //! needs: root, gcc
 

@@ -1,5 +1,6 @@
-//! Records a thread that sleeps in known system calls while it holds a lock (`fixtures/programs/known_syscalls.c`): the rows of its sleeps, and what
-//! `klock` says of them, name the call that the program made.
+//! Records a thread that sleeps in known system calls while it holds a lock
+//! (`fixtures/programs/known_syscalls.c`): the rows of its sleeps, and what `klock` says of them, name the
+//! call that the program made.
 //!
 //! needs: root, gcc
 
@@ -13,7 +14,8 @@ use crate::support::{
     skip, until,
 };
 
-/// The calls of the program, and the names that rows of sleeps in them have; `None` where the call is not known.
+/// The calls of the program, and the names that rows of sleeps in them have; `None` where the call is not
+/// known.
 const CALLS: [(&str, Option<&str>); 7] = [
     ("nanosleep", Some("nanosleep")),
     ("ppoll", Some("ppoll")),
@@ -61,8 +63,8 @@ fn name_of(row: &Event) -> Option<String> {
     row.syscall.map(|call| call.to_string())
 }
 
-/// Whether all that was seen is in the trace, as it was: where the machine takes processors away for long, a ring may fill, and a record
-/// may come too late.
+/// Whether all that was seen is in the trace, as it was: where the machine takes processors away for long, a
+/// ring may fill, and a record may come too late.
 fn is_whole(recorded: &Recorded) -> bool {
     let loss = &recorded.trace.info().loss;
     loss.events() + loss.late == 0

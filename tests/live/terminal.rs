@@ -13,7 +13,8 @@ mod screen;
 use crate::support::{self, arena::make_pipe, names, soon, until};
 use screen::{LIMIT, Screen};
 
-/// Writes a trace of 30 locks, of which each was waited for longer than the one before, and which lost no event.
+/// Writes a trace of 30 locks, of which each was waited for longer than the one before, and which lost no
+/// event.
 fn thirty_locks(directory: &Path) {
     let mut side = cli::side_rows();
     let lock = side.locks[0].clone();

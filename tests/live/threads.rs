@@ -1,4 +1,5 @@
-//! Records programs with very many threads or processes with the in-process recorder, at default sizes. Every event is recorded.
+//! Records programs with very many threads or processes with the in-process recorder, at default sizes. Every
+//! event is recorded.
 //!
 //! `KLOCK_THREADS` is the number of threads that run one by one (10000).
 //!
@@ -12,8 +13,8 @@ use trace_format::{EventKind, LockKind, Trace};
 
 use crate::support::{Running, most_of, place::Place};
 
-/// Records the program. Asserts that each process has as many acquisitions and releases as it prints, that nothing is lost, and that
-/// there are this many tasks with events.
+/// Records the program. Asserts that each process has as many acquisitions and releases as it prints, that
+/// nothing is lost, and that there are this many tasks with events.
 #[track_caller]
 fn assert_exact(options: &[&str], arguments: &[&str], tasks: usize) {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! Records programs whose truth is known by construction, and compares what klock says of them with it: names, classes, counts.
+//! Records programs whose truth is known by construction, and compares what klock says of them with it:
+//! names, classes, counts.
 //!
 //! needs: root, gcc
 

@@ -1,5 +1,6 @@
-//! Records a program that is bound by one lock (`fixtures/programs/known_gain.c`), predicts the gain of changes of that lock, and runs the changed
-//! program. Threads sleep in place of computing, for so long that a busy machine changes little.
+//! Records a program that is bound by one lock (`fixtures/programs/known_gain.c`), predicts the gain of
+//! changes of that lock, and runs the changed program. Threads sleep in place of computing, for so long that
+//! a busy machine changes little.
 //!
 //! needs: gcc
 
@@ -107,8 +108,9 @@ fn gains_of_a_program_that_is_bound_by_a_lock_are_as_predicted() {
         // The recording agrees with the program. The threads are born before the program's clock starts.
         let length = predicted.number(0, "recorded_ns") as f64 / recorded_ns;
         assert!((0.95..1.25).contains(&length), "{length}: {document}");
-        // The lock is all that matters: half of it is half of the run. Without it the threads wait for processors alone, because without
-        // off-CPU times their sleep counts as work: five times 50 ms each, in place of 20 times 40 ms in turn and 10 ms.
+        // The lock is all that matters: half of it is half of the run. Without it the threads wait for
+        // processors alone, because without off-CPU times their sleep counts as work: five times 50 ms each,
+        // in place of 20 times 40 ms in turn and 10 ms.
         assert!((0.45..0.65).contains(&ratio(0)), "{document}");
         let processors = predicted.0["replays"][0]["cpus"].as_f64().unwrap();
         let without = 4.0 / processors.min(4.0) * 250.0 / 810.0;

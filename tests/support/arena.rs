@@ -1,5 +1,5 @@
-//! A directory of a hostile user with files that are traps for a program that opens or parses them, and a file system that stops
-//! answering.
+//! A directory of a hostile user with files that are traps for a program that opens or parses them, and a
+//! file system that stops answering.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -54,7 +54,8 @@ impl Arena {
         assert!(status.success());
     }
 
-    /// Runs lines of Python that write a hostile file. `elf` is the victim's bytes, and `save(name, bytes)` writes one.
+    /// Runs lines of Python that write a hostile file. `elf` is the victim's bytes, and `save(name, bytes)`
+    /// writes one.
     pub fn write_with_python(&self, lines: &str) {
         let begin = "import struct, zlib, os\nelf = bytearray(open('victim.so', 'rb').read())\n\
                      def save(name, data):\n    open(name, 'wb').write(data)\n\
@@ -80,7 +81,8 @@ impl Arena {
         (hostile, pid)
     }
 
-    /// Writes files that claim false sizes, unpack to 4 GiB, are sparse, or change once they are mapped. Returns their names.
+    /// Writes files that claim false sizes, unpack to 4 GiB, are sparse, or change once they are mapped.
+    /// Returns their names.
     pub fn write_traps(&self) -> [&'static str; 8] {
         // Each section claims to be nearly as large as an address space.
         self.write_with_python(
@@ -89,7 +91,8 @@ impl Arena {
         );
         // The table of sections claims four thousand million entries.
         self.write_with_python("struct.pack_into('<H', elf, 0x3c, 0); struct.pack_into('<Q', elf, sections()[0] if sections() else struct.unpack_from('<Q', elf, 0x28)[0] + 32, 1 << 32)\nsave('number.so', elf)\n");
-        // A compressed section of 4 GiB: blocks of one repeated byte (RFC 8878), or deflated zeros that claim that size.
+        // A compressed section of 4 GiB: blocks of one repeated byte (RFC 8878), or deflated zeros that claim
+        // that size.
         let compressed = |kind: u32, name: &str, bytes: &str| {
             format!(
                 "data = {bytes}\n\

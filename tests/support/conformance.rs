@@ -1,5 +1,5 @@
-//! Compares the rows that `fixtures/programs/known_locks.c` expects with the rows of its trace. A launched program and an
-//! attached one must give the same rows.
+//! Compares the rows that `fixtures/programs/known_locks.c` expects with the rows of its trace. A launched
+//! program and an attached one must give the same rows.
 
 #![allow(unreachable_pub, reason = "each test program uses a part of it")]
 
@@ -66,7 +66,8 @@ impl Expected {
     }
 }
 
-/// Checks that a trace has exactly the expected rows of each lock, and no other rows at the addresses of the locks.
+/// Checks that a trace has exactly the expected rows of each lock, and no other rows at the addresses of the
+/// locks.
 #[track_caller]
 pub fn assert_conforms(trace: &Path, expected: &Expected) {
     let trace = Trace::open(trace).expect("the recorder left a trace");
@@ -127,8 +128,8 @@ struct Threads {
 }
 
 impl Threads {
-    /// Returns whether a thread of the trace can be the one of this name. Owners of robust mutexes exit, and their IDs may be
-    /// reused.
+    /// Returns whether a thread of the trace can be the one of this name. Owners of robust mutexes exit, and
+    /// their IDs may be reused.
     fn agree(&mut self, tid: i32, name: &str) -> bool {
         if !["a", "b"].contains(&name) {
             return true;

@@ -1,5 +1,6 @@
-//! Fuzz targets: functions that accept any bytes. `cargo test` runs each on the files of `fixtures/fuzz/NAME`. `cargo xtask test
-//! --full fuzz` lets libFuzzer change these files for ten minutes each.
+//! Fuzz targets: functions that accept any bytes. `cargo test` runs each on the files of
+//! `fixtures/fuzz/NAME`. `cargo xtask test --full fuzz` lets libFuzzer change these files for ten minutes
+//! each.
 
 /// Declares a target.
 macro_rules! fuzz_target {

@@ -1,4 +1,5 @@
-//! The counts of `fixtures/programs/known_counts.c`: those that it prints, and those that a trace has of its mutexes.
+//! The counts of `fixtures/programs/known_counts.c`: those that it prints, and those that a trace has of its
+//! mutexes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

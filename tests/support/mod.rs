@@ -1,4 +1,5 @@
-//! Helpers of the outer tests: running klock and the fixture programs, with a bound on every wait, and reporting a skip.
+//! Helpers of the outer tests: running klock and the fixture programs, with a bound on every wait, and
+//! reporting a skip.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 #![allow(clippy::print_stdout, reason = "cargo xtask test reads the reasons for skips")]
@@ -39,8 +40,8 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the number of switches that a machine may hide: some have tasks of their own whose switches reach no
-/// tracepoint. The guests of `cargo xtask vm` hide none, and there none may be missing.
+/// Returns the number of switches that a machine may hide: some have tasks of their own whose switches reach
+/// no tracepoint. The guests of `cargo xtask vm` hide none, and there none may be missing.
 pub fn hidden(switches: usize) -> usize {
     switches.div_ceil(20)
 }
@@ -100,8 +101,8 @@ pub fn soon(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
 /// Bound on repeating what the world must do: contention, a preemption, a recording without loss.
 const WORLD: Duration = Duration::from_secs(300);
 
-/// Repeats an attempt until it returns something. `None` means that the world did not do its part, such as a contention
-/// that did not come about; what klock gets wrong must panic instead. Fails after five minutes.
+/// Repeats an attempt until it returns something. `None` means that the world did not do its part, such as a
+/// contention that did not come about; what klock gets wrong must panic instead. Fails after five minutes.
 #[track_caller]
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -115,8 +116,8 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Decides what no single recording can decide, for tests of the full size: an attempt that panics has failed, and at most
-/// `may_fail` of `attempts` may. Ends as soon as the decision is certain.
+/// Decides what no single recording can decide, for tests of the full size: an attempt that panics has
+/// failed, and at most `may_fail` of `attempts` may. Ends as soon as the decision is certain.
 #[track_caller]
 pub fn most_of(attempts: u32, may_fail: u32, mut attempt: impl FnMut()) {
     let mut failed = 0;
@@ -300,7 +301,8 @@ pub fn cannot_record() -> Option<&'static str> {
 /// Bound on a recording of a program; generous, because the machine may be busy.
 const SESSION: Duration = Duration::from_secs(600);
 
-/// Starts a program that prints `ready PID`, records it from the line that lets it go on until its `done`, and returns its output.
+/// Starts a program that prints `ready PID`, records it from the line that lets it go on until its `done`,
+/// and returns its output.
 ///
 /// # Panics
 /// If the recording fails.

@@ -1,5 +1,5 @@
-//! A folder in which an ordinary user records programs: `klock record` runs as nobody if the tests run as root, its trace
-//! is read back, and its temporary files are checked. Nothing outside the folder is touched.
+//! A folder in which an ordinary user records programs: `klock record` runs as nobody if the tests run as
+//! root, its trace is read back, and its temporary files are checked. Nothing outside the folder is touched.
 
 use std::{
     ffi::OsStr,
@@ -154,7 +154,8 @@ impl Place {
         entries.map(|entry| entry.expect("an entry").path()).collect()
     }
 
-    /// Checks that no temporary file is left and that all processes in the folder end soon; sockets end with them.
+    /// Checks that no temporary file is left and that all processes in the folder end soon; sockets end with
+    /// them.
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         assert_eq!(self.left(), Vec::<PathBuf>::new());

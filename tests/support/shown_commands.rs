@@ -33,7 +33,8 @@ pub(crate) fn in_help(text: &str) -> Vec<String> {
     lines.flat_map(|line| typed(line.split("   ").next().unwrap_or(line))).collect()
 }
 
-/// Returns the commands of a line, with words for what a reader puts in, and without what follows the command.
+/// Returns the commands of a line, with words for what a reader puts in, and without what follows the
+/// command.
 fn typed(line: &str) -> Vec<String> {
     const PUT_IN: [(&str, &str); 22] = [
         ("COMMAND --help", "report --help"),

@@ -1,7 +1,9 @@
-//! Events stored column by column, without their nulls: the recorder appends events, the writer encodes the columns.
+//! Events stored column by column, without their nulls: the recorder appends events, the writer encodes the
+//! columns.
 //!
-//! The columns follow the fields of [`Event`], which are in the order of [`schema::EVENTS`](crate::schema::EVENTS). A null takes one bit
-//! of its row's word, and no place in its column.
+//! The columns follow the fields of [`Event`], which are in the order of
+//! [`schema::EVENTS`](crate::schema::EVENTS). A null takes one bit of its row's word, and no place in its
+//! column.
 
 use crate::{
     event::{CallKind, Event, EventKind, LockId, Mode, StackId, TaskId, TaskState, with_events_table},
@@ -34,8 +36,8 @@ macro_rules! columns {
                 self.push_inlined(event);
             }
 
-            /// Adds an event. Always inlined, so that fields that are constant at the call cost nothing: for the few places that add
-            /// most events.
+            /// Adds an event. Always inlined, so that fields that are constant at the call cost nothing: for
+            /// the few places that add most events.
             #[inline(always)]
             pub fn push_inlined(&mut self, event: Event) {
                 let (mut present, mut bit) = (0_u32, 1_u32);

@@ -1,8 +1,9 @@
-//! The digest of a trace: CRC-32 checksums of its footer, of each column chunk of the events, and of each side table. It is an entry of the
-//! footer of the events file, written as the trace is written, and checked by every reader for what it reads.
+//! The digest of a trace: CRC-32 checksums of its footer, of each column chunk of the events, and of each
+//! side table. It is an entry of the footer of the events file, written as the trace is written, and checked
+//! by every reader for what it reads.
 //!
-//! Other programs that rewrite a table keep or drop the entry, and then it is about another file. So it counts only in files that klock wrote, by the
-//! `created_by` field of their footers.
+//! Other programs that rewrite a table keep or drop the entry, and then it is about another file. So it
+//! counts only in files that klock wrote, by the `created_by` field of their footers.
 
 use std::path::Path;
 
@@ -23,7 +24,8 @@ const DIGITS: usize = 8;
 /// The checksums.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Digest {
-    /// Of the footer, with zeros in place of these digits. The first field, so that it is found in the bytes of the footer.
+    /// Of the footer, with zeros in place of these digits. The first field, so that it is found in the bytes
+    /// of the footer.
     footer: String,
     pub(crate) sides: SideDigests,
     /// Of column chunks, row group by row group, eight digits each.
@@ -64,7 +66,8 @@ impl Digest {
         Ok(KeyValue::new(KEY.to_owned(), json))
     }
 
-    /// Reads and checks the digest of a footer, given with its bytes; `None` if klock did not write the file, or an earlier klock did.
+    /// Reads and checks the digest of a footer, given with its bytes; `None` if klock did not write the file,
+    /// or an earlier klock did.
     pub(crate) fn read(
         path: &Path,
         bytes: &[u8],
@@ -100,7 +103,8 @@ pub(crate) fn is_by_klock(metadata: &ParquetMetaData) -> bool {
     metadata.file_metadata().created_by().is_some_and(|by| by.starts_with("klock "))
 }
 
-/// Sets the checksum in the bytes of a footer that has the entry of a digest, with or without what follows the footer.
+/// Sets the checksum in the bytes of a footer that has the entry of a digest, with or without what follows
+/// the footer.
 pub(crate) fn seal(footer: &mut [u8], length: usize) {
     if let Some(at) = position(footer) {
         let crc = crc32fast::hash(&footer[..length]);

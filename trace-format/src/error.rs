@@ -1,4 +1,5 @@
-//! Errors of reading and writing traces. Each names the file, the location in it, and the next step where there is one.
+//! Errors of reading and writing traces. Each names the file, the location in it, and the next step where
+//! there is one.
 
 use std::{
     io,

@@ -45,9 +45,9 @@ id! {
     StackId
 }
 
-/// Declares an enum whose values have a fixed name each, for files and command lines. By hand, because derive macros build more
-/// slowly than this and would not list the known names in the error. That is [`UnknownName`], or a type with a function
-/// `not_among` of the kind of value, the name and the known names.
+/// Declares an enum whose values have a fixed name each, for files and command lines. By hand, because derive
+/// macros build more slowly than this and would not list the known names in the error. That is
+/// [`UnknownName`], or a type with a function `not_among` of the kind of value, the name and the known names.
 #[macro_export]
 macro_rules! named_enum {
     ($(#[$doc:meta])* $name:ident, $what:literal { $($values:tt)+ }) => {
@@ -118,7 +118,8 @@ named_enum! {
     EventKind, "event" {
         /// The first attempt to acquire the lock failed. The peer is the owner, if known.
         Wait = "wait",
-        /// The task acquired the lock. `wait_ns` is 0 if the lock was free; the peer is the task whose wake-up ended the wait.
+        /// The task acquired the lock. `wait_ns` is 0 if the lock was free; the peer is the task whose
+        /// wake-up ended the wait.
         Acquire = "acquire",
         /// A wait ended without the lock; `errno` is the reason.
         Abandon = "abandon",
@@ -197,15 +198,16 @@ event_words! {
     Option<Syscall>: |call: Self| call.map(Syscall::index), |index: Option<u16>| index.map(Syscall::at), |call: Self| call.map_or(Cow::Borrowed(""), Syscall::name);
 }
 
-/// Calls a macro with the declaration of the events table: the one list that [`Event`], its column buffers, its reader and the
-/// documentation follow from.
+/// Calls a macro with the declaration of the events table: the one list that [`Event`], its column buffers,
+/// its reader and the documentation follow from.
 macro_rules! with_events_table {
     ($callback:ident) => {
         $callback! {
             "events",
             /// `trace.parquet`: one row per event, ordered by time.
             EVENTS,
-            /// One event. A field that the source cannot measure is `None`, never 0. Times are nanoseconds of CLOCK_MONOTONIC.
+            /// One event. A field that the source cannot measure is `None`, never 0. Times are nanoseconds of
+            /// CLOCK_MONOTONIC.
             #[derive(Clone, Copy, Debug, PartialEq, Eq)]
             Event,
             /// A batch of events, stored column by column. A column that was not requested is `None`.
@@ -261,7 +263,8 @@ impl Event {
     }
 }
 
-/// Times and lengths of events are at most this far from 0: 36 years. So sums and differences of some of them are numbers of 64 bits.
+/// Times and lengths of events are at most this far from 0: 36 years. So sums and differences of some of them
+/// are numbers of 64 bits.
 pub const MAX_TIME_NS: i64 = 1 << 60;
 
 /// Declares the access to the fields of events.
@@ -273,7 +276,8 @@ macro_rules! event_rows {
         pub trait EventRow {
             $(#[doc = $description] fn $field(&self) -> $type;)+
 
-            /// Returns the task whose wake-up ended the wait or the sleep. A task that stayed runnable has none.
+            /// Returns the task whose wake-up ended the wait or the sleep. A task that stayed runnable has
+            /// none.
             #[inline]
             fn waker(&self) -> Option<TaskId> {
                 let was_runnable =

@@ -1,6 +1,8 @@
-//! How a table is declared: once, as a list of fields with their columns, types and meanings. Its row, its decoded columns, its Arrow
-//! schema, the reader's checks and its part of `docs/trace-format.md` follow from the list. And the types of fields: how a field is stored in the column buffers of the recorder, encoded as an Arrow column and decoded from one. A
-//! value that the format does not allow is an error that names its row and column.
+//! How a table is declared: once, as a list of fields with their columns, types and meanings. Its row, its
+//! decoded columns, its Arrow schema, the reader's checks and its part of `docs/trace-format.md` follow from
+//! the list. And the types of fields: how a field is stored in the column buffers of the recorder, encoded as
+//! an Arrow column and decoded from one. A value that the format does not allow is an error that names its
+//! row and column.
 
 use std::{borrow::Cow, fmt, path::Path, str::FromStr, sync::Arc};
 
@@ -332,7 +334,8 @@ pub struct Column {
 }
 
 impl Column {
-    /// Declares a column of this type. `since` is 0, or the minor version that added the column; such columns are nullable.
+    /// Declares a column of this type. `since` is 0, or the minor version that added the column; such columns
+    /// are nullable.
     pub(crate) const fn of<F: Field>(name: &'static str, since: u32, description: &'static str) -> Self {
         Self { name, column_type: F::TYPE, nullable: F::NULLABLE || since > 0, description, since }
     }
@@ -360,7 +363,8 @@ pub(crate) trait TableRow: Sized {
 }
 
 /// Declares a table once: the name in its footer, its columns, its row and its decoded columns. A column is
-/// `FIELD "COLUMN" since MINOR: TYPE = "MEANING";`, where `since` stands for columns that a later minor version added.
+/// `FIELD "COLUMN" since MINOR: TYPE = "MEANING";`, where `since` stands for columns that a later minor
+/// version added.
 macro_rules! table {
     ($table:literal, $(#[$doc:meta])* $columns:ident, $(#[$row_doc:meta])* $row:ident, $(#[$arrays_doc:meta])* $vis:vis $arrays:ident {
         $($field:ident $name:literal $(since $minor:literal)?: $type:ty = $description:literal;)+

@@ -1,4 +1,5 @@
-//! The `klock` entry of a Parquet footer, and whole footers for recovery. JSON in, footer entries and bytes out.
+//! The `klock` entry of a Parquet footer, and whole footers for recovery. JSON in, footer entries and bytes
+//! out.
 
 use std::{path::Path, sync::Arc};
 

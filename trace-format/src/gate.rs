@@ -1,5 +1,5 @@
-//! The gate: every file of a trace passes here before the Parquet library reads any of it, so that neither a damaged file nor one that was made to
-//! harm costs more memory or time than its size allows.
+//! The gate: every file of a trace passes here before the Parquet library reads any of it, so that neither a
+//! damaged file nor one that was made to harm costs more memory or time than its size allows.
 //!
 //! For example, a table of 4 kB whose rows are 10^8 repetitions of one is refused when it is opened.
 //!

@@ -1,13 +1,14 @@
 //! The journal of a trace that is being written. The writer adds checkpoints; after the recorder was killed,
-//! [`recover`](mod@crate::recover) reads them back. The journal is `trace.parquet.journal`, and is removed when the trace gets
-//! its footer.
+//! [`recover`](mod@crate::recover) reads them back. The journal is `trace.parquet.journal`, and is removed
+//! when the trace gets its footer.
 //!
-//! The file is a magic word followed by frames. A frame is the length of its payload (u32), the CRC-32 of the payload (u32),
-//! both little endian, and the payload: one `Checkpoint`. An incomplete frame ends the journal.
+//! The file is a magic word followed by frames. A frame is the length of its payload (u32), the CRC-32 of the
+//! payload (u32), both little endian, and the payload: one `Checkpoint`. An incomplete frame ends the
+//! journal.
 //!
-//! A payload is the end offset of the last row group (u64), the CRC-32 of the events file up to there (u32), the length of a
-//! footer (u32), a Parquet footer for the new row groups, and zstd-compressed JSON. Frames that
-//! stacks share are written once, or once more after they were forgotten.
+//! A payload is the end offset of the last row group (u64), the CRC-32 of the events file up to there (u32),
+//! the length of a footer (u32), a Parquet footer for the new row groups, and zstd-compressed JSON. Frames
+//! that stacks share are written once, or once more after they were forgotten.
 
 use std::{
     borrow::Cow,
@@ -38,8 +39,9 @@ use crate::{
 const MAGIC: &[u8; 8] = b"klockJ3\n";
 /// zstd level. The lowest, because the rows are repetitive and recording continues meanwhile.
 const LEVEL: i32 = 1;
-/// Maximum number of values in a frame: rows, addresses and lists of frames. A checkpoint with more has several frames, of which the last one
-/// has the row groups. So no frame has more JSON than is read, however small it is compressed.
+/// Maximum number of values in a frame: rows, addresses and lists of frames. A checkpoint with more has
+/// several frames, of which the last one has the row groups. So no frame has more JSON than is read, however
+/// small it is compressed.
 const MAX_VALUES: usize = 1 << 13;
 /// Number of frames from which all lists of frames are forgotten: the names of a frame take some 400 bytes.
 pub(crate) const MAX_FRAMES: usize = 1 << 15;
@@ -47,7 +49,8 @@ pub(crate) const MAX_FRAMES: usize = 1 << 15;
 const MAX_PAYLOAD: u64 = 128 << 20;
 const MAX_JSON: u64 = 8 << 20;
 const MAX_JSON_PER_BYTE: u64 = 64;
-/// Minimum bytes of JSON for each object. A frame has eleven fields, and an empty object costs as much memory.
+/// Minimum bytes of JSON for each object. A frame has eleven fields, and an empty object costs as much
+/// memory.
 const MIN_OBJECT: usize = 16;
 /// Bytes at the end of a Parquet footer that follow the metadata: its length and the magic word.
 const FOOTER_END: usize = 8;
@@ -258,7 +261,8 @@ fn length(bytes: &[u8]) -> io::Result<u32> {
     u32::try_from(bytes.len()).map_err(io::Error::other)
 }
 
-/// A journal that is read, checkpoint by checkpoint, up to the first incomplete or damaged one. Accepts any bytes.
+/// A journal that is read, checkpoint by checkpoint, up to the first incomplete or damaged one. Accepts any
+/// bytes.
 pub(crate) struct JournalReader<R> {
     path: PathBuf,
     /// `None` after the end.
@@ -282,7 +286,8 @@ impl<R: Read> JournalReader<R> {
         Self { path: path.to_owned(), input: is_journal.then_some(input), left: bytes.saturating_sub(8) }
     }
 
-    /// Returns the number of bytes behind the checkpoints that were read: the last frame is incomplete, or some frame is damaged.
+    /// Returns the number of bytes behind the checkpoints that were read: the last frame is incomplete, or
+    /// some frame is damaged.
     pub(crate) fn bytes_left(&self) -> u64 {
         self.left
     }

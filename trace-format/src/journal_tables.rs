@@ -1,7 +1,7 @@
 //! The side tables of a trace that has no files for them yet, from its journal.
 //!
-//! Stacks come in the order of their ids. They can be many, so they are read checkpoint by checkpoint. In memory are the lists of frames that
-//! later stacks may share, and the stacks without names.
+//! Stacks come in the order of their ids. They can be many, so they are read checkpoint by checkpoint. In
+//! memory are the lists of frames that later stacks may share, and the stacks without names.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,8 @@ use crate::{
 
 /// Maximum number of ids without a stack. Events may refer to stacks that were lost.
 const MAX_MISSING: usize = 1 << 20;
-/// Maximum number of stacks without names that are kept, 35 MB. The recorder lets about half as many wait for their names.
+/// Maximum number of stacks without names that are kept, 35 MB. The recorder lets about half as many wait for
+/// their names.
 const MAX_BARE: usize = 1 << 16;
 
 /// The side tables.
@@ -35,7 +36,8 @@ pub(crate) struct SideTables {
 }
 
 impl SideTables {
-    /// Adds locks and tasks of a checkpoint. New ones come in the order of their ids, so there is never a gap.
+    /// Adds locks and tasks of a checkpoint. New ones come in the order of their ids, so there is never a
+    /// gap.
     pub(crate) fn add(&mut self, locks: Vec<LockRow>, tasks: Vec<TaskRow>) {
         locks.into_iter().for_each(|lock| put(&mut self.locks, lock.id.0, lock));
         tasks.into_iter().for_each(|task| put(&mut self.tasks, task.id.0, task));
@@ -90,8 +92,8 @@ pub(crate) struct JournalPart {
 /// Takes the next row of the stacks table.
 pub(crate) type TakeStack<'a> = dyn FnMut(Stack) -> Result<(), FormatError> + 'a;
 
-/// The rows of the stacks table: stacks in, each with the rows of the ids before it out. An id without a named stack has the addresses alone, or
-/// nothing.
+/// The rows of the stacks table: stacks in, each with the rows of the ids before it out. An id without a
+/// named stack has the addresses alone, or nothing.
 #[derive(Debug, Default)]
 pub(crate) struct StackRows {
     bare: BTreeMap<i32, BareStack>,
@@ -103,7 +105,8 @@ pub(crate) struct StackRows {
 }
 
 impl StackRows {
-    /// Adds stacks without names, whose ids are in rows to come. The first ones stay without if there are too many.
+    /// Adds stacks without names, whose ids are in rows to come. The first ones stay without if there are too
+    /// many.
     pub(crate) fn add_bare(
         &mut self,
         stacks: &[BareStack],

@@ -1,13 +1,15 @@
 //! The kernel's lock functions, in one table for the recorder and the BPF programs.
 //!
-//! There is a BPF program per function, which looks up the meaning of the return value here. The recorder looks up what to
-//! attach, and the lock kind of a record, which names its function by the index in [`FUNCTIONS`]. Names and return values are
-//! those of `include/linux/{mutex,rwsem,semaphore,rtmutex,percpu-rwsem,ww_mutex}.h`, 5.10 to 7.2. Which functions a kernel
-//! has depends on its configuration.
+//! There is a BPF program per function, which looks up the meaning of the return value here. The recorder
+//! looks up what to attach, and the lock kind of a record, which names its function by the index in
+//! [`FUNCTIONS`]. Names and return values are those of
+//! `include/linux/{mutex,rwsem,semaphore,rtmutex,percpu-rwsem,ww_mutex}.h`, 5.10 to 7.2. Which functions a
+//! kernel has depends on its configuration.
 
 use lcb::{MUTEX, PERCPU, READ, RT, SEMAPHORE, SPIN, WRITE};
 
-/// The `LCB_F_*` flags of `lock:contention_begin` (`include/trace/events/lock.h`, 5.19), which tell the kind of a kernel lock.
+/// The `LCB_F_*` flags of `lock:contention_begin` (`include/trace/events/lock.h`, 5.19), which tell the kind
+/// of a kernel lock.
 pub mod lcb {
     /// The waiter spins.
     pub const SPIN: u8 = 1;
@@ -25,8 +27,8 @@ pub mod lcb {
     pub const SEMAPHORE: u8 = 0;
 }
 
-/// Returns the kind of lock that the flags describe, one of [`kinds`]. Reader-writer locks of a PREEMPT_RT kernel have the RT
-/// flag as well; RT without READ and WRITE is an rtmutex.
+/// Returns the kind of lock that the flags describe, one of [`kinds`]. Reader-writer locks of a PREEMPT_RT
+/// kernel have the RT flag as well; RT without READ and WRITE is an rtmutex.
 pub const fn kind(flags: u8) -> u32 {
     let rw = flags & (READ | WRITE) != 0;
     if flags & MUTEX != 0 {
@@ -83,8 +85,8 @@ pub enum Action {
     Release,
     /// Turns a write lock into a read lock.
     Downgrade,
-    /// The slow path of an acquiring function, entered after the first attempt failed. A wait begins here if there are no
-    /// contention tracepoints, and always for rwsems, whose tracepoints come after the spinning.
+    /// The slow path of an acquiring function, entered after the first attempt failed. A wait begins here if
+    /// there are no contention tracepoints, and always for rwsems, whose tracepoints come after the spinning.
     SlowPath,
 }
 
@@ -137,9 +139,9 @@ macro_rules! functions {
     };
 }
 
-// Attach order: releasing functions come first, so that no acquisition is seen without its release; slow paths come before
-// the functions that end them. Variants with a nesting level exist only with CONFIG_DEBUG_LOCK_ALLOC, where they replace the
-// plain ones.
+// Attach order: releasing functions come first, so that no acquisition is seen without its release; slow
+// paths come before the functions that end them. Variants with a nesting level exist only with
+// CONFIG_DEBUG_LOCK_ALLOC, where they replace the plain ones.
 functions! {
     MUTEX_UNLOCK = function("mutex_unlock", Action::Release, MUTEX, 1),
     WW_MUTEX_UNLOCK = wrapper("ww_mutex_unlock", Action::Release, MUTEX, 1),

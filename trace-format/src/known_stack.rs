@@ -1,9 +1,10 @@
-//! Stacks that the BPF programs recognize: the recorder unwound a copy of one, and tells the programs by which values they
-//! recognize it, so that they report its number instead of another copy. They do not become part of a trace.
+//! Stacks that the BPF programs recognize: the recorder unwound a copy of one, and tells the programs by
+//! which values they recognize it, so that they report its number instead of another copy. They do not become
+//! part of a trace.
 //!
-//! Programs look up a [`KnownStackKey`], which leads to the place of a [`KnownStack`] in an array. The recorder does not write to a
-//! place again as long as a program may still read it, and a program checks that the place has its key: the kernel reuses
-//! the memory of a removed key at once.
+//! Programs look up a [`KnownStackKey`], which leads to the place of a [`KnownStack`] in an array. The
+//! recorder does not write to a place again as long as a program may still read it, and a program checks that
+//! the place has its key: the kernel reuses the memory of a removed key at once.
 
 use crate::wire::{Incarnation, stack};
 
@@ -89,8 +90,8 @@ impl KnownStack {
         words: [0; MAX_WORDS],
     };
 
-    /// Whether this is the stack with these registers and words. `word` reads the word at a position. The stack by frame pointers
-    /// is left to the caller.
+    /// Whether this is the stack with these registers and words. `word` reads the word at a position. The
+    /// stack by frame pointers is left to the caller.
     #[inline(always)]
     pub fn fits(&self, key: &KnownStackKey, bp: u64, word: impl Fn(u16) -> u64) -> bool {
         // Without branches: the verifier follows each way through the loop.

@@ -1,7 +1,7 @@
 //! The klock trace format: reading, writing, and the records shared with the recorders.
 //!
-//! A trace is four Parquet files: the events, and three side tables that events refer to by dense ids: stacks, locks and
-//! tasks. `docs/trace-format.md` documents every column.
+//! A trace is four Parquet files: the events, and three side tables that events refer to by dense ids:
+//! stacks, locks and tasks. `docs/trace-format.md` documents every column.
 //!
 //! | to ... | see |
 //! |---|---|
@@ -21,8 +21,8 @@
 //! * [`preload`]: the shared memory between klock and a process that records itself;
 //! * [`peek`]: the result of reading kernel memory through BPF.
 //!
-//! This crate does not interpret events: pairing, statistics and output belong to the `analyze` crate, recording to the
-//! `record` crates.
+//! This crate does not interpret events: pairing, statistics and output belong to the `analyze` crate,
+//! recording to the `record` crates.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![warn(missing_docs)]
@@ -98,5 +98,6 @@ pub use {
 
 /// The format's major version. A reader refuses a trace with a newer major version than its own.
 pub const FORMAT_MAJOR: u32 = 1;
-/// The format's minor version. It grows when a column or a word is added; older readers ignore columns that they do not know.
+/// The format's minor version. It grows when a column or a word is added; older readers ignore columns that
+/// they do not know.
 pub const FORMAT_MINOR: u32 = 6;

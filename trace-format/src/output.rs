@@ -1,12 +1,13 @@
 //! The only way in which klock opens files for writing.
 //!
-//! * An [`OutputFile`] (a report, picture or export) is written under a temporary name beside its path and renamed at the end.
+//! * An [`OutputFile`] (a report, picture or export) is written under a temporary name beside its path and
+//!   renamed at the end.
 //! * `RecordingFiles`, the files of a trace that is being recorded, have their final names from the
 //!   start and are locked against a second recorder.
 //!
-//! Devices, pipes and sockets are written into, never replaced. Symbolic links at the final name are refused. All system calls go
-//! through a descriptor of the directory, which is opened once; for root it must be one in which no other user can rename files
-//! (see `directory`).
+//! Devices, pipes and sockets are written into, never replaced. Symbolic links at the final name are refused.
+//! All system calls go through a descriptor of the directory, which is opened once; for root it must be one
+//! in which no other user can rename files (see `directory`).
 
 use std::{
     os::fd::OwnedFd,
@@ -34,11 +35,13 @@ pub use temporaries::remove_temporaries;
 pub struct OutputOptions {
     /// Replace existing regular files.
     pub replace: bool,
-    /// Rename an existing file, or the files of an existing trace, instead of refusing ([`old_path`](crate::paths::old_path)). `replace` wins.
+    /// Rename an existing file, or the files of an existing trace, instead of refusing
+    /// ([`old_path`](crate::paths::old_path)). `replace` wins.
     pub keep_old: bool,
     /// As root, write also into directories in which other users can rename files.
     pub any_directory: bool,
-    /// The user and group on whose behalf root writes, for example through sudo. Their directories are trusted like root's.
+    /// The user and group on whose behalf root writes, for example through sudo. Their directories are
+    /// trusted like root's.
     pub invoker: Option<(u32, u32)>,
     /// Permissions of the files of a recording. `None` is 0600 for root; for other users the umask decides.
     pub mode: Option<u32>,
@@ -73,7 +76,8 @@ struct Location {
     name: std::ffi::OsString,
 }
 
-/// Returns whether the path is the standard output or error of this process, which is then written through its descriptor.
+/// Returns whether the path is the standard output or error of this process, which is then written through
+/// its descriptor.
 fn own_stream(path: &Path) -> Option<std::io::Result<OwnedFd>> {
     use std::os::fd::AsFd as _;
     match path.to_str()? {
@@ -87,7 +91,8 @@ fn own_stream(path: &Path) -> Option<std::io::Result<OwnedFd>> {
     }
 }
 
-/// Whether the path names a descriptor of this process, as a shell's `>(COMMAND)` does. Such a name is always a symbolic link.
+/// Whether the path names a descriptor of this process, as a shell's `>(COMMAND)` does. Such a name is always
+/// a symbolic link.
 fn is_descriptor(path: &Path) -> bool {
     let Some(text) = path.to_str() else { return false };
     let number = text.strip_prefix("/dev/fd/").or_else(|| text.strip_prefix("/proc/self/fd/"));

@@ -1,5 +1,6 @@
 //! Paths of the four files of a trace. The side tables of `trace.parquet` are `trace.stacks.parquet`,
-//! `trace.locks.parquet` and `trace.tasks.parquet` in the same directory. Works on names only, without disk access.
+//! `trace.locks.parquet` and `trace.tasks.parquet` in the same directory. Works on names only, without disk
+//! access.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,8 @@ fn with_ending(events: &Path, ending: &str) -> PathBuf {
     events.with_file_name(name)
 }
 
-/// Returns the name that an earlier file of the same name gets: `dir/trace.old.parquet` for `dir/trace.parquet`.
+/// Returns the name that an earlier file of the same name gets: `dir/trace.old.parquet` for
+/// `dir/trace.parquet`.
 pub fn old_path(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     file.with_file_name(match name.rsplit_once('.') {
@@ -58,7 +60,8 @@ pub fn old_path(file: &Path) -> PathBuf {
     })
 }
 
-/// Turns `dir/trace.parquet` and `locks` into `dir/trace.locks.parquet`. A name without the `.parquet` suffix is kept whole.
+/// Turns `dir/trace.parquet` and `locks` into `dir/trace.locks.parquet`. A name without the `.parquet` suffix
+/// is kept whole.
 fn sidecar(events: &Path, table: &str) -> PathBuf {
     let name = events.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.strip_suffix(".parquet").unwrap_or(&name);

@@ -1,4 +1,5 @@
-//! The result of the BPF program that reads kernel memory: one record in a map. It does not become part of a trace.
+//! The result of the BPF program that reads kernel memory: one record in a map. It does not become part of a
+//! trace.
 
 /// Maximum number of bytes per run.
 pub const PEEK_BYTES: usize = 64;

@@ -1,14 +1,14 @@
-//! The shared memory between klock and the recorder library inside a process: its layout, and the records in it. Plain
-//! integers, no dependencies, no std.
+//! The shared memory between klock and the recorder library inside a process: its layout, and the records in
+//! it. Plain integers, no dependencies, no std.
 //!
-//! Each recorded process has a region of shared memory, which klock creates and sends through a socket. The region starts with
-//! a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the [`pool`], and the chunks. A thread owns a slot from its first
-//! call to its exit, and a chunk while it has something to write: only the thread writes records there, and only klock reads them.
-//! A record is a [`Record`] of 16 bytes, followed by as many [`Payload`]s as its [`op`] requires. It never continues in another
-//! chunk.
+//! Each recorded process has a region of shared memory, which klock creates and sends through a socket. The
+//! region starts with a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the [`pool`], and the
+//! chunks. A thread owns a slot from its first call to its exit, and a chunk while it has something to write:
+//! only the thread writes records there, and only klock reads them. A record is a [`Record`] of 16 bytes,
+//! followed by as many [`Payload`]s as its [`op`] requires. It never continues in another chunk.
 //!
-//! The library tries to acquire before it waits, so its records state whether a lock was free; BPF records need inference for
-//! that.
+//! The library tries to acquire before it waits, so its records state whether a lock was free; BPF records
+//! need inference for that.
 
 // Machines of BPF programs have no such atomic operations, and the programs do not need them.
 #[cfg(target_has_atomic = "32")]
@@ -24,12 +24,12 @@ pub use layout::{
     Unrecorded, active, state,
 };
 
-/// Environment variable with the path of the socket where a process asks for its region, a colon, and the recording's
-/// secret in [`SECRET_DIGITS`] hexadecimal digits. Every user can connect to the socket; only the user of a process and root can read
-/// its environment.
+/// Environment variable with the path of the socket where a process asks for its region, a colon, and the
+/// recording's secret in [`SECRET_DIGITS`] hexadecimal digits. Every user can connect to the socket; only the
+/// user of a process and root can read its environment.
 pub const SOCKET_VARIABLE: &str = "KLOCK_PRELOAD";
-/// Environment variable with the number of seccomp filters that klock itself has. A program that starts under more makes no system
-/// calls for its recording.
+/// Environment variable with the number of seccomp filters that klock itself has. A program that starts under
+/// more makes no system calls for its recording.
 pub const SECCOMP_VARIABLE: &str = "KLOCK_SECCOMP";
 /// Size of the secret that a process must present.
 pub const SECRET_BYTES: usize = 16;
@@ -38,14 +38,15 @@ pub const SECRET_DIGITS: usize = 2 * SECRET_BYTES;
 /// Maximum number of frames of a stack.
 pub const MAX_FRAMES: usize = 127;
 
-/// A request of a process: mostly for a region, which klock answers with one byte and the file descriptor of the region.
+/// A request of a process: mostly for a region, which klock answers with one byte and the file descriptor of
+/// the region.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// [`MAGIC`]: both sides are of the same build.
     pub magic: u64,
-    /// The process id in its own PID namespace. klock trusts only the socket's credentials; a different value means that the
-    /// thread ids of the process are ids in its namespace.
+    /// The process id in its own PID namespace. klock trusts only the socket's credentials; a different value
+    /// means that the thread ids of the process are ids in its namespace.
     pub pid: u32,
     /// The reason of the request, one of [`reason`].
     pub reason: u32,
@@ -102,11 +103,11 @@ pub mod clock {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Bits 0 to 47: the time ([`clock`]). Bits 48 to 55: one of [`op`]. Bits 56 to 63: one of [`api`], and the
-    /// [`call`].
+    /// Bits 0 to 47: the time ([`clock`]). Bits 48 to 55: one of [`op`]. Bits 56 to 63: one of [`api`], and
+    /// the [`call`].
     pub head: u64,
-    /// Bits 0 to 47: the lock's address. Bits 48 to 63: the stack, the number of an [`op::STACK`] in this session counted from
-    /// 1; 0 means that there is none.
+    /// Bits 0 to 47: the lock's address. Bits 48 to 63: the stack, the number of an [`op::STACK`] in this
+    /// session counted from 1; 0 means that there is none.
     pub body: u64,
 }
 
@@ -166,20 +167,23 @@ impl Record {
     }
 }
 
-/// Operations of records. Those without a stated payload have none. Errors are positive errno values; 0 is success.
+/// Operations of records. Those without a stated payload have none. Errors are positive errno values; 0 is
+/// success.
 pub mod op {
-    /// The call acquired a free lock without waiting, or decremented a semaphore. Never earlier than the [`RELEASED`] that made
-    /// it possible.
+    /// The call acquired a free lock without waiting, or decremented a semaphore. Never earlier than the
+    /// [`RELEASED`] that made it possible.
     pub const ACQUIRED: u8 = 1;
-    /// The first attempt failed and the call starts to wait. One payload: `first` is the owner's TID as stored in the lock, or
-    /// 0. Until the [`WAITED`] or [`FAILED`] that ends the wait, other records of the thread come from signal handlers. A
-    /// barrier call always waits.
+    /// The first attempt failed and the call starts to wait. One payload: `first` is the owner's TID as
+    /// stored in the lock, or
+    /// 0. Until the [`WAITED`] or [`FAILED`] that ends the wait, other records of the thread come from signal
+    ///    handlers. A barrier call always waits.
     pub const WAIT: u8 = 2;
     /// The wait ended with the lock acquired.
     pub const WAITED: u8 = 3;
-    /// The call ended without the lock. One payload: `first` is the errno. Ends a [`WAIT`] or stands alone; for a try-lock,
-    /// `EBUSY` (semaphore: `EAGAIN`). `ECANCELED` if the thread was cancelled while it waited for a semaphore. With the address
-    /// of a condition variable: a wait that failed because the thread does not hold the mutex.
+    /// The call ended without the lock. One payload: `first` is the errno. Ends a [`WAIT`] or stands alone;
+    /// for a try-lock, `EBUSY` (semaphore: `EAGAIN`). `ECANCELED` if the thread was cancelled while it waited
+    /// for a semaphore. With the address of a condition variable: a wait that failed because the thread does
+    /// not hold the mutex.
     pub const FAILED: u8 = 4;
     /// The lock was released. The time is from before it was free. Recorded only if the call succeeded.
     pub const RELEASED: u8 = 5;
@@ -187,29 +191,33 @@ pub mod op {
     pub const INIT: u8 = 6;
     /// The lock was destroyed.
     pub const DESTROY: u8 = 7;
-    /// A wait on a condition variable begins and releases the mutex, `address`. One payload: `first` is the condition variable's
-    /// address. The api is [`CONDITION`](super::api::CONDITION), also for [`CONDITION_WAITED`].
+    /// A wait on a condition variable begins and releases the mutex, `address`. One payload: `first` is the
+    /// condition variable's address. The api is [`CONDITION`](super::api::CONDITION), also for
+    /// [`CONDITION_WAITED`].
     pub const CONDITION_WAIT: u8 = 8;
-    /// The end of that wait: the mutex, `address`, is held again. One payload: `first` is the condition variable's address,
-    /// `second` the errno, `ECANCELED` if the thread was cancelled. After `EPERM` and `ENOTRECOVERABLE` the mutex is not held.
+    /// The end of that wait: the mutex, `address`, is held again. One payload: `first` is the condition
+    /// variable's address, `second` the errno, `ECANCELED` if the thread was cancelled. After `EPERM` and
+    /// `ENOTRECOVERABLE` the mutex is not held.
     pub const CONDITION_WAITED: u8 = 9;
     /// [`ACQUIRED`] for a robust mutex whose owner died (`EOWNERDEAD`).
     pub const ACQUIRED_OWNER_DIED: u8 = 10;
     /// [`WAITED`] for a robust mutex whose owner died (`EOWNERDEAD`).
     pub const WAITED_OWNER_DIED: u8 = 11;
-    /// A semaphore was posted, a condition variable signalled, to one waiter or to all, or the thread is about to end.
+    /// A semaphore was posted, a condition variable signalled, to one waiter or to all, or the thread is
+    /// about to end.
     pub const POSTED: u8 = 12;
 
-    /// The frames of a stack that later records of this session refer to. Stacks are numbered from 1. `address` is the number
-    /// of frames, 1 to [`MAX_FRAMES`](super::MAX_FRAMES). The payloads hold two frames each, leaf first: the first frame is the
-    /// return address of the call. The time is the next record's, or a little earlier.
+    /// The frames of a stack that later records of this session refer to. Stacks are numbered from 1.
+    /// `address` is the number of frames, 1 to [`MAX_FRAMES`](super::MAX_FRAMES). The payloads hold two
+    /// frames each, leaf first: the first frame is the return address of the call. The time is the next
+    /// record's, or a little earlier.
     pub const STACK: u8 = 32;
     /// `address` records were lost before the next record. The api is one of [`lost`](super::lost).
     pub const LOST: u8 = 33;
     /// The thread was renamed. One payload: the 16 bytes of the name.
     pub const RENAMED: u8 = 34;
-    /// The session's thread is the one at `address`, a `pthread_t`. The first record of a session, unless its thread is the first one of
-    /// the process, which no thread created.
+    /// The session's thread is the one at `address`, a `pthread_t`. The first record of a session, unless its
+    /// thread is the first one of the process, which no thread created.
     pub const STARTED: u8 = 35;
 }
 
@@ -235,17 +243,19 @@ pub mod api {
     pub const SPIN: u8 = 5;
     /// A `pthread_cond_t` or `cnd_t`. For its waits see [`op::CONDITION_WAIT`](super::op::CONDITION_WAIT).
     pub const CONDITION: u8 = 6;
-    /// A `pthread_barrier_t`: its waits are [`op::WAIT`](super::op::WAIT) and [`op::WAITED`](super::op::WAITED).
+    /// A `pthread_barrier_t`: its waits are [`op::WAIT`](super::op::WAIT) and
+    /// [`op::WAITED`](super::op::WAITED).
     pub const BARRIER: u8 = 7;
     /// A `sem_t`.
     pub const SEMAPHORE: u8 = 8;
-    /// The end of a thread, at its `pthread_t`: [`op::INIT`](super::op::INIT) by its creator, [`op::POSTED`](super::op::POSTED) by the thread, and
-    /// the other operations by those who join it. No probe records it.
+    /// The end of a thread, at its `pthread_t`: [`op::INIT`](super::op::INIT) by its creator,
+    /// [`op::POSTED`](super::op::POSTED) by the thread, and the other operations by those who join it. No
+    /// probe records it.
     pub const THREAD: u8 = 14;
 }
 
-/// The kind of call, in bits of the byte of the [`api`]: none if the call waits without limit, or acquires nothing. The records of a call have
-/// the same bits.
+/// The kind of call, in bits of the byte of the [`api`]: none if the call waits without limit, or acquires
+/// nothing. The records of a call have the same bits.
 pub mod call {
     /// All bits.
     pub const MASK: u8 = 0x30;

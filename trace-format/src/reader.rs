@@ -1,7 +1,8 @@
 //! Reads traces: side tables at once, events batch by batch, without interpreting them.
 //!
-//! Opening a trace checks everything that needs no rows: that the file is Parquet, that klock wrote it, that its major
-//! version is known, that all required columns exist with their types, and that the side tables belong to it.
+//! Opening a trace checks everything that needs no rows: that the file is Parquet, that klock wrote it, that
+//! its major version is known, that all required columns exist with their types, and that the side tables
+//! belong to it.
 
 use std::{
     collections::HashMap,
@@ -51,11 +52,14 @@ use shared::SharedLocks;
 const BATCH_ROWS: usize = 64 * 1024;
 /// Rows per batch of a side table, whose rows are larger.
 const SIDE_ROWS: usize = 8 * 1024;
-/// Events that a byte of the file may have. A recording has about one; if it has more, the writer fills up the file.
+/// Events that a byte of the file may have. A recording has about one; if it has more, the writer fills up
+/// the file.
 pub(crate) const EVENTS_PER_BYTE: u64 = 16;
-/// Frames that a byte of the stacks table may have. Two stacks differ in one frame at least, and a stack of 127 frames takes some bytes.
+/// Frames that a byte of the stacks table may have. Two stacks differ in one frame at least, and a stack of
+/// 127 frames takes some bytes.
 const FRAMES_PER_BYTE: u64 = 32;
-/// Bytes of text in memory that a byte of a side table may have, and that a table of any size may have: each row has texts of its own.
+/// Bytes of text in memory that a byte of a side table may have, and that a table of any size may have: each
+/// row has texts of its own.
 const TEXT_PER_BYTE: u64 = 512;
 const TEXT: u64 = 64 << 20;
 /// Bytes of text that a byte of the stacks table may have. Its rows are read one by one, and not kept.
@@ -105,8 +109,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace without a footer in its file: the events of this footer, and no side tables. Locks in memory that processes share are read as they
-    /// are recorded: a lock for each process.
+    /// A trace without a footer in its file: the events of this footer, and no side tables. Locks in memory
+    /// that processes share are read as they are recorded: a lock for each process.
     pub(crate) fn unfinished(file: TraceFile, footer: &[u8], info: RunInfo) -> Result<Self, FormatError> {
         let path = file.path();
         let footer = decode_footer(path, footer.get(..footer.len().saturating_sub(8)).unwrap_or_default())?;
@@ -139,8 +143,8 @@ impl Trace {
         u64::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
     }
 
-    /// Returns the number of events that were read so far, which counts on while other threads read. Events that are read twice count
-    /// twice.
+    /// Returns the number of events that were read so far, which counts on while other threads read. Events
+    /// that are read twice count twice.
     pub fn events_read(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.events_read)
     }
@@ -170,7 +174,8 @@ impl Trace {
     }
 
     /// Returns an iterator over the batches of the row group at `index`, which must be less than
-    /// [`row_groups`](Self::row_groups). Decodes only `columns`, `ts_ns` and `event`; other columns read as null.
+    /// [`row_groups`](Self::row_groups). Decodes only `columns`, `ts_ns` and `event`; other columns read as
+    /// null.
     pub fn row_group(&self, index: usize, columns: &[&str]) -> Result<Batches, FormatError> {
         self.batches(Some(index), columns)
     }
@@ -192,8 +197,8 @@ impl Trace {
         })
     }
 
-    /// Whether a column of the events has no value in a row group. Texts are slow to decode where all are null, and a column that is not decoded
-    /// reads the same.
+    /// Whether a column of the events has no value in a row group. Texts are slow to decode where all are
+    /// null, and a column that is not decoded reads the same.
     fn is_null(&self, row_group: usize, column: &str) -> bool {
         let Some(group) = self.metadata.metadata().row_groups().get(row_group) else { return false };
         let chunk = group.columns().iter().find(|chunk| chunk.column_path().parts() == [column]);
@@ -287,7 +292,8 @@ impl Trace {
         Ok(has_some)
     }
 
-    /// Reads all stacks, in id order. A long recording has millions: [`each_stack`](Self::each_stack) keeps none.
+    /// Reads all stacks, in id order. A long recording has millions: [`each_stack`](Self::each_stack) keeps
+    /// none.
     pub fn stacks(&self) -> Result<Vec<Stack>, FormatError> {
         let mut all = Vec::new();
         self.each_stack(|stack| all.push(stack))?;
@@ -343,8 +349,8 @@ impl Trace {
         Ok(counts)
     }
 
-    /// Reads all rows of the locks table, in id order. A lock in memory that processes share has a row for each process, and all of them have
-    /// the id of the first, as its events do.
+    /// Reads all rows of the locks table, in id order. A lock in memory that processes share has a row for
+    /// each process, and all of them have the id of the first, as its events do.
     pub fn locks(&self) -> Result<Vec<LockRow>, FormatError> {
         let mut rows = match &self.side {
             Some(side) => side.locks.clone(),
@@ -362,7 +368,8 @@ impl Trace {
         self.side_rows(&self.paths.tasks, |task: &TaskRow| task.id.0)
     }
 
-    /// Checks that a side table belongs to this trace, and its checksum unless another program wrote it again.
+    /// Checks that a side table belongs to this trace, and its checksum unless another program wrote it
+    /// again.
     fn check_side_table(&self, path: &Path, table: &str) -> Result<(), FormatError> {
         let (_, metadata) = self.load_side_table(path, table)?;
         if is_by_klock(metadata.metadata()) { self.check_side_checksum(path, table) } else { Ok(()) }
@@ -442,8 +449,8 @@ impl Trace {
         )
     }
 
-    /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected. Columns that this version does not
-    /// know are left out.
+    /// Calls `read` for each batch of a side table, with the values whose paths in the schema are selected.
+    /// Columns that this version does not know are left out.
     fn side_batches<T: TableRow>(
         &self,
         path: &Path,

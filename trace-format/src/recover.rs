@@ -1,9 +1,10 @@
-//! Finishes a trace whose recorder was killed, from its journal and its backlog. The result holds everything up to the last checkpoint,
-//! and the records that waited to become rows then.
+//! Finishes a trace whose recorder was killed, from its journal and its backlog. The result holds everything
+//! up to the last checkpoint, and the records that waited to become rows then.
 //!
-//! The events file is cut after the last complete row group; the rows of the backlog are added, and the footer. The side tables are
-//! rewritten. Entries that were not in the journal yet are missing: a stack that was not symbolized has no frames. The journal is
-//! removed last, so that an interrupted recovery can be repeated.
+//! The events file is cut after the last complete row group; the rows of the backlog are added, and the
+//! footer. The side tables are rewritten. Entries that were not in the journal yet are missing: a stack that
+//! was not symbolized has no frames. The journal is removed last, so that an interrupted recovery can be
+//! repeated.
 
 use std::{
     fs::File,
@@ -53,8 +54,9 @@ pub struct Recovery {
     pub info: RunInfo,
 }
 
-/// Composes the rows of a backlog, without the first ones: the trace has this number of them already. Passes rows on in the order of time, adds
-/// to the losses, and returns the rows of the side tables that are new or changed.
+/// Composes the rows of a backlog, without the first ones: the trace has this number of them already. Passes
+/// rows on in the order of time, adds to the losses, and returns the rows of the side tables that are new or
+/// changed.
 pub type ComposeBacklog<'a> =
     dyn FnMut(&File, u64, &mut RunInfo, &mut TakeRows<'_>) -> Result<SideRows, FormatError> + 'a;
 
@@ -150,8 +152,8 @@ pub(crate) struct Intact {
 }
 
 impl Intact {
-    /// Reads the checkpoints whose part of the events file is intact, by its checksum. A checkpoint that was read before ends the journal: its row
-    /// groups do not lie behind those before. `None` if there are none.
+    /// Reads the checkpoints whose part of the events file is intact, by its checksum. A checkpoint that was
+    /// read before ends the journal: its row groups do not lie behind those before. `None` if there are none.
     pub(crate) fn read(
         (journal_path, journal_file): (&Path, Arc<File>),
         (facts, mut events): (&TraceFile, &File),
@@ -223,8 +225,8 @@ fn finish_events(file: &File, end: u64, footer: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Fills in what only the events know: the last time of each lock, and stacks that were not journaled. Returns the time of
-/// the last event.
+/// Fills in what only the events know: the last time of each lock, and stacks that were not journaled.
+/// Returns the time of the last event.
 pub(crate) fn complete(tables: &mut SideTables, trace: &Trace) -> Result<Option<i64>, FormatError> {
     let mut last_ns = None;
     let init = tables.locks.iter().filter_map(|lock| lock.init_stack).max();

@@ -1,6 +1,7 @@
 //! Information about the recording: the `klock` entry of the Parquet footer, as JSON.
 //!
-//! It describes what was recorded, what the sources could not see, what was lost, and whether the file is complete. Unknown fields are ignored and missing ones take their default, so that fields can be added.
+//! It describes what was recorded, what the sources could not see, what was lost, and whether the file is
+//! complete. Unknown fields are ignored and missing ones take their default, so that fields can be added.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,8 @@ pub const PROCESS_ENDED: &str = "process ended";
 /// The name of the [`Source`] of off-CPU time, which sees no locks.
 pub const SCHED: &str = "sched";
 
-/// The name of that source in traces of klock 0.1 before format 1.2 was complete. It covers all off-CPU times.
+/// The name of that source in traces of klock 0.1 before format 1.2 was complete. It covers all off-CPU
+/// times.
 const OFF_CPU: &str = "off_cpu";
 
 named_enum! {
@@ -54,17 +56,19 @@ pub struct RunInfo {
     pub clocks_start: Clocks,
     /// The clocks when recording ended.
     pub clocks_end: Clocks,
-    /// The first event, and the last event or end of a process; `None` if it is not known when a process ended.
+    /// The first event, and the last event or end of a process; `None` if it is not known when a process
+    /// ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lived_ns: Option<(i64, i64)>,
-    /// The times in which nothing was recorded, because `klock control` asked for that. A `lost` row of 0 events is at the end of each.
+    /// The times in which nothing was recorded, because `klock control` asked for that. A `lost` row of 0
+    /// events is at the end of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<(i64, i64)>,
     /// Rows before `clocks_start` are not part of the recording: `klock control` began it again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_reset: bool,
-    /// The first rows are from before `clocks_start`, and are not part of the recording: the mutexes that the tasks of a deadlock had and
-    /// waited for when it started.
+    /// The first rows are from before `clocks_start`, and are not part of the recording: the mutexes that the
+    /// tasks of a deadlock had and waited for when it started.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_earlier: bool,
     /// The event sources, and what they could not see.
@@ -160,12 +164,13 @@ impl Source {
 pub struct Loss {
     /// The ring buffer was full.
     pub ring_full: u64,
-    /// The guard kept the program out: another program of the same task was running on the same CPU. Of a process that recorded itself:
-    /// a signal handler locked while a record of its thread was being written.
+    /// The guard kept the program out: another program of the same task was running on the same CPU. Of a
+    /// process that recorded itself: a signal handler locked while a record of its thread was being written.
     pub guard: u64,
     /// A BPF map was full, so that state for a later program could not be stored.
     pub no_place: u64,
-    /// Programs that ran inside another program of the same task on the same CPU, as is allowed once. Nothing is missing here.
+    /// Programs that ran inside another program of the same task on the same CPU, as is allowed once. Nothing
+    /// is missing here.
     pub nested: u64,
     /// The kernel skipped a program because it, or another one, was already running on the CPU.
     pub recursion_misses: u64,
@@ -173,7 +178,8 @@ pub struct Loss {
     pub undecodable: u64,
     /// Recorded events whose stack could not be stored.
     pub stacks: u64,
-    /// User stacks that could not be copied or unwound in time. They are by frame pointers, and their callers are guesses.
+    /// User stacks that could not be copied or unwound in time. They are by frame pointers, and their callers
+    /// are guesses.
     pub stacks_not_unwound: u64,
     /// Recorded waits whose blocked and run-queue time is unknown because a BPF map was full.
     pub wait_states: u64,
@@ -261,8 +267,9 @@ impl RunInfo {
         }
     }
 
-    /// Returns the time of the program in the recording. klock starts before a command and sees its end later, so the time of one that ended
-    /// is from its first to its last event. A program that runs on was there from the start to the end of the recording.
+    /// Returns the time of the program in the recording. klock starts before a command and sees its end
+    /// later, so the time of one that ended is from its first to its last event. A program that runs on was
+    /// there from the start to the end of the recording.
     pub fn program_ns(&self) -> (i64, i64) {
         let recorded = (self.clocks_start.monotonic_ns, self.clocks_end.monotonic_ns);
         match self.stop_reason.as_str() {

@@ -1,4 +1,5 @@
-//! Reads a trace while it is being recorded: the row groups up to the last checkpoint of its journal. Nothing is written.
+//! Reads a trace while it is being recorded: the row groups up to the last checkpoint of its journal. Nothing
+//! is written.
 
 use std::{fs::File, io::ErrorKind, path::Path, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The columns of all tables: their Arrow schemas, and the tables in `docs/trace-format.md`. They are declared in [`event`](crate::event)
-//! and [`tables`](crate::tables), each once.
+//! The columns of all tables: their Arrow schemas, and the tables in `docs/trace-format.md`. They are
+//! declared in [`event`](crate::event) and [`tables`](crate::tables), each once.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ pub use crate::{
 };
 
 impl ColumnType {
-    /// Returns the Arrow type. [`Self::Enum`] is a dictionary in memory and [`Self::Text`] a view; both are plain strings in the file.
+    /// Returns the Arrow type. [`Self::Enum`] is a dictionary in memory and [`Self::Text`] a view; both are
+    /// plain strings in the file.
     pub(crate) fn arrow(self) -> DataType {
         match self {
             Self::Int32 => DataType::Int32,

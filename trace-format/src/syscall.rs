@@ -1,7 +1,8 @@
-//! System calls by name. In come the numbers of this machine's architecture, or names from a trace; out come values that events hold.
+//! System calls by name. In come the numbers of this machine's architecture, or names from a trace; out come
+//! values that events hold.
 //!
-//! Names are kept in traces, because numbers differ between architectures. A number that this klock has no name for becomes
-//! `syscall_NUMBER`.
+//! Names are kept in traces, because numbers differ between architectures. A number that this klock has no
+//! name for becomes `syscall_NUMBER`.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, str::FromStr, sync::LazyLock};
 
@@ -67,8 +68,8 @@ impl Syscall {
     /// No system call: a page fault or an interrupt of the program's own code, or a thread of the kernel.
     pub const NONE: Self = Self(0);
 
-    /// Returns the call with a number of this machine's architecture; -1 is none. `None` for other negative numbers, and for those that no
-    /// table of the kernel has.
+    /// Returns the call with a number of this machine's architecture; -1 is none. `None` for other negative
+    /// numbers, and for those that no table of the kernel has.
     pub fn of_number(number: i32) -> Option<Self> {
         if number == -1 {
             return Some(Self::NONE);

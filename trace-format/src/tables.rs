@@ -45,7 +45,8 @@ named_enum! {
         UserSemaphore = "user_semaphore",
         /// User: barrier. Waiting on it is idling, not contention.
         Barrier = "barrier",
-        /// User: the end of a thread of pthread, which others wait for to join it. Waiting for it is idling, not contention.
+        /// User: the end of a thread of pthread, which others wait for to join it. Waiting for it is idling,
+        /// not contention.
         Thread = "thread",
         /// User: mutex of Rust's standard library, of which only the contended path is seen.
         RustMutex = "rust_mutex",
@@ -298,8 +299,8 @@ impl TaskRow {
     }
 }
 
-/// Rows of the side tables that are new or changed since the last checkpoint. The later of two rows with the same id wins, and a symbolized
-/// stack wins over a bare one.
+/// Rows of the side tables that are new or changed since the last checkpoint. The later of two rows with the
+/// same id wins, and a symbolized stack wins over a bare one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SideRows {
     /// Symbolized stacks.

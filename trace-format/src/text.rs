@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Escapes characters that could move a terminal's cursor, change its state, or disguise text: control characters, bidirectional
-/// marks, characters without width.
+/// Escapes characters that could move a terminal's cursor, change its state, or disguise text: control
+/// characters, bidirectional marks, characters without width.
 pub fn printable(text: &str) -> Cow<'_, str> {
     // Most text is ASCII, and bytes are compared many at a time.
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~');
@@ -53,7 +53,8 @@ pub fn shell_word(word: &str) -> String {
     format!("'{}'", printable(word).replace('\'', "'\\''"))
 }
 
-/// Splits a text at its blanks, except in what must stay on one line: a command in backquotes, and a number with its unit.
+/// Splits a text at its blanks, except in what must stay on one line: a command in backquotes, and a number
+/// with its unit.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     const UNITS: [&str; 7] = ["%", "ns", "µs", "ms", "s", "kB", "MB"];
     let (mut is_command, mut before) = (false, ' ');

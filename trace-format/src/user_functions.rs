@@ -1,8 +1,9 @@
-//! The lock functions of the C library, and the slow paths of Rust's and Go's locks, in one table each for the recorder and the BPF
-//! programs.
+//! The lock functions of the C library, and the slow paths of Rust's and Go's locks, in one table each for
+//! the recorder and the BPF programs.
 //!
-//! Where attachments can carry a cookie ([`UserFunction::cookie`]), two BPF programs serve all functions; otherwise each
-//! function has its own programs. The recorder attaches them by this table. C11 functions call the functions listed here.
+//! Where attachments can carry a cookie ([`UserFunction::cookie`]), two BPF programs serve all functions;
+//! otherwise each function has its own programs. The recorder attaches them by this table. C11 functions call
+//! the functions listed here.
 
 use crate::wire::{api, code};
 
@@ -23,8 +24,8 @@ pub struct UserFunction {
     pub extra: u8,
 }
 
-/// In place of a [`code`]: the probe follows an attempt to acquire. The processor flags tell whether it succeeded
-/// ([`TAKEN`](code::TAKEN)) or not ([`CALL`](code::CALL)).
+/// In place of a [`code`]: the probe follows an attempt to acquire. The processor flags tell whether it
+/// succeeded ([`TAKEN`](code::TAKEN)) or not ([`CALL`](code::CALL)).
 pub const ATTEMPT: u8 = 0;
 
 /// Content of [`WireEvent::extra`](crate::wire::WireEvent::extra).
@@ -57,7 +58,8 @@ pub const fn decode_cookie(cookie: u64) -> (u8, u8, u8) {
     (cookie as u8, (cookie >> 8) as u8, (cookie >> 16) as u8)
 }
 
-/// Returns the cookie of the function with this entry program. Fails to compile in a constant if there is none.
+/// Returns the cookie of the function with this entry program. Fails to compile in a constant if there is
+/// none.
 pub const fn cookie_for_entry(entry: &str) -> u64 {
     let mut index = 0;
     while index < FUNCTIONS.len() {
@@ -107,7 +109,8 @@ pub const SPIN_TRIED: &str = "pthread_spin_lock after an attempt";
 pub const SPIN_UNLOCK_OR_INIT: &str = "pthread_spin_unlock and pthread_spin_init";
 
 functions! {
-    /// The functions of the C library, in attach order. Unlock functions come last, so that no release is seen without its acquisition.
+    /// The functions of the C library, in attach order. Unlock functions come last, so that no release is
+    /// seen without its acquisition.
     FUNCTIONS:
     "pthread_mutex_init", "mutex_init": INIT MUTEX NONE, NONE;
     "pthread_mutex_destroy", "mutex_destroy": DESTROY MUTEX NONE, KIND;
@@ -161,7 +164,8 @@ pub const RUST_READ: &str = "read_contended";
 pub const RUST_WRITE: &str = "write_contended";
 /// The entry of `lockSlow` of a mutex of Go.
 pub const GO_LOCK: &str = "lockSlow";
-/// The return instructions of `lockSlow`. A uretprobe would change return addresses, and Go copies its stacks.
+/// The return instructions of `lockSlow`. A uretprobe would change return addresses, and Go copies its
+/// stacks.
 pub const GO_LOCK_RETURNS: &str = "the returns of lockSlow";
 /// `unlockSlow` of a mutex of Go, which wakes a goroutine.
 pub const GO_UNLOCK: &str = "unlockSlow";

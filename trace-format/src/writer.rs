@@ -1,9 +1,10 @@
 //! Writes traces: streams events to the events file, and writes the three side tables at the end.
 //!
-//! Memory is bounded: rows are buffered up to a batch, batches up to a row group, and the caller closes row groups
-//! periodically ([`TraceWriter::end_row_group`], [`TraceWriter::checkpoint`]). [`TraceWriter::finish`] writes the footer with
-//! the loss counters. Until then the file has no footer, so that an incomplete trace cannot pass for a complete one;
-//! [`recover`](crate::recover()) can finish it from the [`journal`](crate::journal).
+//! Memory is bounded: rows are buffered up to a batch, batches up to a row group, and the caller closes row
+//! groups periodically ([`TraceWriter::end_row_group`], [`TraceWriter::checkpoint`]). [`TraceWriter::finish`]
+//! writes the footer with the loss counters. Until then the file has no footer, so that an incomplete trace
+//! cannot pass for a complete one; [`recover`](crate::recover()) can finish it from the
+//! [`journal`](crate::journal).
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -46,14 +47,15 @@ pub(crate) use file::SideTable;
 use file::{CountingFile, base_properties, cannot_write};
 use pages::EventsFile;
 
-/// Rows per batch, each of which becomes a page of each column: large enough to amortize the encoder's cost per page, small enough
-/// for the cache.
+/// Rows per batch, each of which becomes a page of each column: large enough to amortize the encoder's cost
+/// per page, small enough for the cache.
 const BATCH_ROWS: usize = 16 * 1024;
 
 /// A writer of one trace. If it is dropped without [`finish`](Self::finish), the events file has no footer.
 ///
-/// If the disk fills, the trace is finished with the events that are already on disk: [`finish`](Self::finish) returns
-/// [`FormatError::CutShort`] then. If the disk fails, the files and the journal stay as they are: [`FormatError::Kept`].
+/// If the disk fills, the trace is finished with the events that are already on disk:
+/// [`finish`](Self::finish) returns [`FormatError::CutShort`] then. If the disk fails, the files and the
+/// journal stay as they are: [`FormatError::Kept`].
 #[derive(Debug)]
 pub struct TraceWriter {
     path: PathBuf,
@@ -79,7 +81,8 @@ struct Regular {
     stacks: Option<StackTable>,
 }
 
-/// The stacks table, which is written beside the journal, so that its end takes no longer however many stacks there are.
+/// The stacks table, which is written beside the journal, so that its end takes no longer however many stacks
+/// there are.
 struct StackTable {
     rows: StackRows,
     table: SideTable<Stack>,
@@ -135,7 +138,8 @@ impl TraceWriter {
         Self::create_with(path, &OutputOptions::replacing(replace))
     }
 
-    /// Creates the trace with the events file `path`. A device, pipe or socket takes the events only, without side tables.
+    /// Creates the trace with the events file `path`. A device, pipe or socket takes the events only, without
+    /// side tables.
     pub fn create_with(path: &Path, options: &OutputOptions) -> Result<Self, FormatError> {
         let (file, regular) = match RecordingFiles::create(path, options)? {
             RecordingFiles::Stream(file) => (Arc::new(file), None),
@@ -184,9 +188,9 @@ impl TraceWriter {
         self.writer.flush().map_err(FormatError::write(&self.path))
     }
 
-    /// Closes the row group and adds a checkpoint to the journal: the run information with the losses so far, and the new or
-    /// changed rows of the side tables. Every lock and task that the events refer to must be in this checkpoint or an earlier
-    /// one. Stacks may follow later, in the order of their ids.
+    /// Closes the row group and adds a checkpoint to the journal: the run information with the losses so far,
+    /// and the new or changed rows of the side tables. Every lock and task that the events refer to must be
+    /// in this checkpoint or an earlier one. Stacks may follow later, in the order of their ids.
     ///
     /// When this returns, these files and the backlog are synced to disk.
     pub fn checkpoint(&mut self, info: &RunInfo, side: &SideRows) -> Result<(), FormatError> {
@@ -207,14 +211,14 @@ impl TraceWriter {
         Ok(files.events.check_exists()?)
     }
 
-    /// Keeps an error of [`push`](Self::push) or [`checkpoint`](Self::checkpoint) for [`finish`](Self::finish), which cuts the trace
-    /// short then. Nothing must be added after it.
+    /// Keeps an error of [`push`](Self::push) or [`checkpoint`](Self::checkpoint) for
+    /// [`finish`](Self::finish), which cuts the trace short then. Nothing must be added after it.
     pub fn fail(&mut self, error: FormatError) {
         self.failure.get_or_insert(error);
     }
 
-    /// Returns the file for records that wait to become events, which [`recover`](crate::recover()) reads; `None` if the output is not a
-    /// regular file. Each [`checkpoint`](Self::checkpoint) syncs it.
+    /// Returns the file for records that wait to become events, which [`recover`](crate::recover()) reads;
+    /// `None` if the output is not a regular file. Each [`checkpoint`](Self::checkpoint) syncs it.
     pub fn backlog(&self) -> Option<Arc<File>> {
         Some(Arc::clone(&self.regular.as_ref()?.files.backlog.file))
     }
@@ -229,8 +233,8 @@ impl TraceWriter {
         self.writer.bytes() as u64
     }
 
-    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables. Stacks are those of the checkpoints, and
-    /// further ones by id.
+    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables. Stacks are
+    /// those of the checkpoints, and further ones by id.
     ///
     /// Sets `info.table`, `info.format` and `info.events`.
     pub fn finish(
@@ -246,7 +250,8 @@ impl TraceWriter {
         self.finish_with(info, &SideRows { stacks, locks, tasks, ..SideRows::default() })
     }
 
-    /// Finishes the trace as [`finish`](Self::finish) does, with all locks and tasks, and the stacks that no checkpoint has.
+    /// Finishes the trace as [`finish`](Self::finish) does, with all locks and tasks, and the stacks that no
+    /// checkpoint has.
     pub fn finish_with(mut self, info: &RunInfo, side: &SideRows) -> Result<TraceSize, FormatError> {
         let mut ended = match self.failure.take() {
             Some(error) => Err(error),
@@ -371,8 +376,8 @@ fn write_table<T: TableRow + Clone>(
     table.finish(id)
 }
 
-/// Returns the time at which the last process ended, by its first thread, or by all others if the trace does not have that; `None` if it is
-/// not known of each process.
+/// Returns the time at which the last process ended, by its first thread, or by all others if the trace does
+/// not have that; `None` if it is not known of each process.
 fn last_exit(tasks: &[TaskRow]) -> Option<i64> {
     let mut by_process: BTreeMap<i32, (bool, Option<i64>)> = BTreeMap::new();
     for task in tasks.iter().filter(|task| task.tid >= 0) {

@@ -1,9 +1,10 @@
-//! `cargo xtask bpf`: builds the kernel side, `record-ebpf`, into one object for each architecture in `record/bpf/`, with
-//! a note of the tools. The objects are committed, so that klock builds with stable Rust alone.
+//! `cargo xtask bpf`: builds the kernel side, `record-ebpf`, into one object for each architecture in
+//! `record/bpf/`, with a note of the tools. The objects are committed, so that klock builds with stable Rust
+//! alone.
 //!
-//! Any rustc with the source of its library will do, with RUSTC_BOOTSTRAP=1 instead of nightly: Debian's rustc-web
-//! with rust-web-src, or a rustup nightly with rust-src. bpf-linker must be built against the LLVM of rustc. The same
-//! compiler makes the same bytes in any directory, which `--check` relies on.
+//! Any rustc with the source of its library will do, with RUSTC_BOOTSTRAP=1 instead of nightly: Debian's
+//! rustc-web with rust-web-src, or a rustup nightly with rust-src. bpf-linker must be built against the LLVM
+//! of rustc. The same compiler makes the same bytes in any directory, which `--check` relies on.
 
 use std::{
     fs,
@@ -24,7 +25,8 @@ struct Build {
     name: &'static str,
     /// The uprobe programs read registers by name, so every architecture needs an object of its own.
     architecture: &'static str,
-    /// The version of the instruction set. v3 has atomic operations that return a value, for kernels since 5.12.
+    /// The version of the instruction set. v3 has atomic operations that return a value, for kernels since
+    /// 5.12.
     cpu: &'static str,
     /// The flag that selects it in the sources.
     flag: Option<&'static str>,

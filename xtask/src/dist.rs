@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: the program as it is released, `target/dist/klock`. The profile `dist` optimizes crates together for size,
-//! which takes many minutes. The demo is the check that the program runs.
+//! `cargo xtask dist`: the program as it is released, `target/dist/klock`. The profile `dist` optimizes
+//! crates together for size, which takes many minutes. The demo is the check that the program runs.
 
 use std::fs;
 

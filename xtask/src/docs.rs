@@ -1,8 +1,9 @@
 //! The generated parts of the documentation: the tables of columns in `docs/trace-format.md`, and the
 //! samples of klock's output.
 //!
-//! A sample stands between `<!-- klock ... -->` and `<!-- /klock ... -->`: the marker is the command line that prints it,
-//! run by a shell in the root of the repository. A `klock plot ... -o FILE.svg` draws the picture that follows it.
+//! A sample stands between `<!-- klock ... -->` and `<!-- /klock ... -->`: the marker is the command line
+//! that prints it, run by a shell in the root of the repository. A `klock plot ... -o FILE.svg` draws the
+//! picture that follows it.
 
 use std::{env, ffi::OsString, fs, path::Path};
 
@@ -23,7 +24,8 @@ const WITH_SAMPLES: [&str; 6] = [
     "docs/pictures.md",
 ];
 
-/// Writes the generated parts, or compares them. The samples come from the given klock, or from a debug build.
+/// Writes the generated parts, or compares them. The samples come from the given klock, or from a debug
+/// build.
 pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {
     let mut stale = Vec::new();
     if update("docs/trace-format.md", check, trace_format_parts)? {
@@ -57,8 +59,8 @@ pub(crate) fn run(check: bool, klock: Option<&Path>) -> Result<()> {
 /// The document that names the test of each attack.
 const ATTACKS: &str = "docs/security.md";
 
-/// Checks that each row of an attack names a test, and that each named test exists in `tests/live/`, `tests/cli/` or
-/// `record-preload/tests/`.
+/// Checks that each row of an attack names a test, and that each named test exists in `tests/live/`,
+/// `tests/cli/` or `record-preload/tests/`.
 fn check_named_tests() -> Result<()> {
     let text = fs::read_to_string(root().join(ATTACKS)).with_context(|| ATTACKS.to_owned())?;
     let mut sources = String::new();
@@ -102,7 +104,8 @@ fn rows_without_test<'a>(text: &'a str, sources: &str) -> Vec<&'a str> {
 /// A generated part: the name of its marker, and its text.
 type Part = (String, String);
 
-/// Brings the generated parts of one document up to date, on disk unless `check`. Returns whether any was stale.
+/// Brings the generated parts of one document up to date, on disk unless `check`. Returns whether any was
+/// stale.
 fn update(name: &str, check: bool, parts: impl Fn(&str) -> Result<Vec<Part>>) -> Result<bool> {
     let path = root().join(name);
     let found = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

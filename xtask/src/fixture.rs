@@ -1,4 +1,5 @@
-//! Builds the C programs of `fixtures/programs`, whose lock operations are known, and the programs of `fixtures/attacks`.
+//! Builds the C programs of `fixtures/programs`, whose lock operations are known, and the programs of
+//! `fixtures/attacks`.
 
 use std::{
     fs,

@@ -1,6 +1,7 @@
-//! Writes the trace of an invented program, for benchmarks and for tests that need a large trace with known properties.
-//! 64 tasks take mutexes, some far more often than others. About 7 % of the attempts find the lock taken, some waits time out, and some attempts
-//! do not wait. Each history is possible, and the same options give the same trace.
+//! Writes the trace of an invented program, for benchmarks and for tests that need a large trace with known
+//! properties. 64 tasks take mutexes, some far more often than others. About 7 % of the attempts find the
+//! lock taken, some waits time out, and some attempts do not wait. Each history is possible, and the same
+//! options give the same trace.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Facts about this machine that decide which parts of a chore can run, its packages, and the ordinary user as whom tests run klock if they run
-//! as root.
+//! Facts about this machine that decide which parts of a chore can run, its packages, and the ordinary user
+//! as whom tests run klock if they run as root.
 
 use std::{
     fs, io,
@@ -28,8 +28,9 @@ pub(crate) fn is_ci() -> bool {
 /// The user and group ID of `nobody` on Debian and most other systems.
 pub const NOBODY: u32 = 65534;
 
-/// Makes a home directory of [`NOBODY`]; `None` if this process is not root and has to use its own. klock installs its library only below
-/// directories that no other user can write, which excludes those for temporary files.
+/// Makes a home directory of [`NOBODY`]; `None` if this process is not root and has to use its own. klock
+/// installs its library only below directories that no other user can write, which excludes those for
+/// temporary files.
 ///
 /// # Errors
 /// If `/var/lib` cannot be written.
@@ -43,8 +44,8 @@ pub fn of_nobody() -> io::Result<Option<TempDir>> {
     Ok(Some(home))
 }
 
-/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: a part that runs beside this one
-/// takes them away before they are installed.
+/// Attempts to install packages. In Debian's containers every `apt-get update` removes all downloads: a part
+/// that runs beside this one takes them away before they are installed.
 const ATTEMPTS: u32 = 3;
 
 /// Installs Debian packages. Returns a reason if that failed.

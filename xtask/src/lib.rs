@@ -1,7 +1,8 @@
-//! klock's chores, run as `cargo xtask CHORE`: tests, emulated kernels, generated files. Each chore is a file. Scripts that measure are in `bench/`.
+//! klock's chores, run as `cargo xtask CHORE`: tests, emulated kernels, generated files. Each chore is a
+//! file. Scripts that measure are in `bench/`.
 //!
-//! The library also serves klock's live tests, which share its process runner ([`process`]), its builder of fixture programs ([`fixture`]) and
-//! its trace generator ([`generate`]).
+//! The library also serves klock's live tests, which share its process runner ([`process`]), its builder of
+//! fixture programs ([`fixture`]) and its trace generator ([`generate`]).
 //!
 //! A chore may install, build and record. klock itself never needs one.
 
@@ -45,7 +46,8 @@ struct Check {
 #[derive(Debug, Subcommand)]
 enum Chore {
     Test(test::Options),
-    /// Install what the tests need: Debian packages (as root), and Python and npm packages under target/tools.
+    /// Install what the tests need: Debian packages (as root), and Python and npm packages under
+    /// target/tools.
     Setup,
     /// Build the BPF objects that klock embeds.
     Bpf(Check),

@@ -1,6 +1,7 @@
-//! `cargo xtask page`: bundles the sources of the page of `klock html` in `analyze/page/src/` into `analyze/page/page.html`, with the npm
-//! packages of `analyze/page/package-lock.json`. The file is committed, so that building klock needs no npm. The same packages make
-//! the same bytes in any directory, which `--check` relies on.
+//! `cargo xtask page`: bundles the sources of the page of `klock html` in `analyze/page/src/` into
+//! `analyze/page/page.html`, with the npm packages of `analyze/page/package-lock.json`. The file is
+//! committed, so that building klock needs no npm. The same packages make the same bytes in any directory,
+//! which `--check` relies on.
 
 use std::fs;
 
@@ -11,7 +12,8 @@ use crate::{
     setup,
 };
 
-/// Checks the types of the sources and bundles them. With `check`, compares the bundle with the committed file instead of replacing it.
+/// Checks the types of the sources and bundles them. With `check`, compares the bundle with the committed
+/// file instead of replacing it.
 pub(crate) fn run(check: bool) -> Result<()> {
     if let Some(missing) = setup::page_packages()? {
         anyhow::bail!(missing);

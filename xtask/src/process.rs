@@ -1,5 +1,5 @@
-//! Runs other programs, for the chores and for the live tests: [`Run`] for a program that runs to its end, [`Running`] for one in the
-//! background. Every wait is bounded in time.
+//! Runs other programs, for the chores and for the live tests: [`Run`] for a program that runs to its end,
+//! [`Running`] for one in the background. Every wait is bounded in time.
 
 use std::{
     cell::RefCell,
@@ -32,8 +32,8 @@ pub struct Outcome {
     pub lines: Vec<String>,
 }
 
-/// A program to run to its end, in the workspace, for at most two hours unless told otherwise: the limit ends what hangs, and a
-/// busy machine does not reach it.
+/// A program to run to its end, in the workspace, for at most two hours unless told otherwise: the limit ends
+/// what hangs, and a busy machine does not reach it.
 #[derive(Debug)]
 pub struct Run {
     words: Vec<OsString>,
@@ -148,7 +148,8 @@ impl Run {
         self.output(Stdio::piped())
     }
 
-    /// Returns the standard output while the standard error goes to ours, for programs that report progress there.
+    /// Returns the standard output while the standard error goes to ours, for programs that report progress
+    /// there.
     ///
     /// # Errors
     /// If the program fails.
@@ -174,8 +175,8 @@ thread_local! {
     static KEPT: RefCell<Option<Lines>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` and returns what it would have printed by [`say`] and [`Run::stream`]: two jobs that run at the same
-/// time must not mix their output.
+/// Runs `work` and returns what it would have printed by [`say`] and [`Run::stream`]: two jobs that run at
+/// the same time must not mix their output.
 pub(crate) fn keeping_output<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     let lines = Lines::default();
     KEPT.set(Some(Arc::clone(&lines)));

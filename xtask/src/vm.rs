@@ -1,8 +1,9 @@
-//! `cargo xtask vm`: boots the kernels of the matrix in an emulator, records in each with klock, and checks the recordings. The machine's own
-//! kernel is one more row. Ends with a table for each subject, with a row for each kernel.
+//! `cargo xtask vm`: boots the kernels of the matrix in an emulator, records in each with klock, and checks
+//! the recordings. The machine's own kernel is one more row. Ends with a table for each subject, with a row
+//! for each kernel.
 //!
-//! [`packages`] downloads, [`initramfs`] makes the files of a guest, [`boot`] runs QEMU, and [`scenarios`] has the tests. A guest boots once and
-//! runs all scenarios, the lockdown of its kernel last.
+//! [`packages`] downloads, [`initramfs`] makes the files of a guest, [`boot`] runs QEMU, and [`scenarios`]
+//! has the tests. A guest boots once and runs all scenarios, the lockdown of its kernel last.
 
 use std::{
     fs,
@@ -193,7 +194,8 @@ fn in_guest(
     Ok(())
 }
 
-/// Checks the files of a scenario. A check that fails to run is a fault; the other scenarios are checked nevertheless.
+/// Checks the files of a scenario. A check that fails to run is a fault; the other scenarios are checked
+/// nevertheless.
 fn check(scenario: &Scenario, files: &Files, setting: &Setting, finding: &mut Finding) {
     let mut own = Finding::default();
     if let Err(error) = (scenario.check)(files, setting, &mut own) {
@@ -233,7 +235,8 @@ fn on_this_machine(options: &Options, klock: &Path) -> Result<Finding> {
     Ok(finding)
 }
 
-/// Returns a table for each subject, with a row for each kernel and a column for each figure, in the order of discovery.
+/// Returns a table for each subject, with a row for each kernel and a column for each figure, in the order of
+/// discovery.
 fn markdown(rows: &[Row]) -> String {
     let figures = || rows.iter().flat_map(|(_, finding)| &finding.figures);
     let unique = |names: &mut dyn Iterator<Item = &'static str>| {

@@ -1,5 +1,5 @@
-//! Facts about a trace that its rows do not have, for the passes that follow rows through all locks: the critical path and the programs that
-//! are replayed.
+//! Facts about a trace that its rows do not have, for the passes that follow rows through all locks: the
+//! critical path and the programs that are replayed.
 
 use trace_format::{LockId, LockKind, StackId, TaskId, TaskRow, run_info::Covers};
 

@@ -5,10 +5,11 @@
 //!                                                                           -> critical, whatif, order
 //! ```
 //!
-//! Files build on each other in this order: [`items`] (what is found in a trace), [`engine`] (which task held or waited for which lock,
-//! and when), [`input`] (names, selection, reading, trust, and on top the `Input` that everything above opens a trace with), [`causes`]
-//! (who pays for a wait across locks, and in which state), [`critical`] (on which holds the end of a task depends), [`whatif`] (what a
-//! change would gain) and [`order`] (which locks are taken inside which).
+//! Files build on each other in this order: [`items`] (what is found in a trace), [`engine`] (which task held
+//! or waited for which lock, and when), [`input`] (names, selection, reading, trust, and on top the `Input`
+//! that everything above opens a trace with), [`causes`] (who pays for a wait across locks, and in which
+//! state), [`critical`] (on which holds the end of a task depends), [`whatif`] (what a change would gain) and
+//! [`order`] (which locks are taken inside which).
 
 #![allow(missing_debug_implementations, reason = "only the crates of the analyzer use this one")]
 

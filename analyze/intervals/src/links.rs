@@ -1,8 +1,8 @@
-//! The rows that may have ended a wait: the last rows of two tasks, of which one is always another task than the one that waited, and the
-//! rounds of a barrier.
+//! The rows that may have ended a wait: the last rows of two tasks, of which one is always another task than
+//! the one that waited, and the rounds of a barrier.
 //!
-//! For example, task 1 signals a condition variable at 10 ns and at 20 ns, task 2 at 30 ns. A wait of task 3 that ends then was ended by the
-//! row of task 2, a wait of task 2 by the row of task 1 at 20 ns.
+//! For example, task 1 signals a condition variable at 10 ns and at 20 ns, task 2 at 30 ns. A wait of task 3
+//! that ends then was ended by the row of task 2, a wait of task 2 by the row of task 1 at 20 ns.
 
 /// A row of a task, or an instant of the task, with what is to be known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,8 @@ impl<K: PartialEq, V> LastOfTwo<K, V> {
     }
 }
 
-/// The tasks at a barrier. The first one that leaves ends the round; the last one that came ended the waits of all others.
+/// The tasks at a barrier. The first one that leaves ends the round; the last one that came ended the waits
+/// of all others.
 #[derive(Debug)]
 pub struct Rounds<K, V> {
     arrived: Vec<Mark<K, V>>,
@@ -63,7 +64,8 @@ impl<K: Copy + PartialEq, V: Copy> Rounds<K, V> {
         self.arrived.push(mark);
     }
 
-    /// Removes a task whose wait ended, and returns the last one that came to its round. A task that gives up before is in no round.
+    /// Removes a task whose wait ended, and returns the last one that came to its round. A task that gives up
+    /// before is in no round.
     pub fn leave(&mut self, task: K, gives_up: bool) -> Option<Mark<K, V>> {
         if let Some(at) = self.arrived.iter().position(|mark| mark.task == task) {
             if gives_up {

@@ -6,10 +6,11 @@
 //! D waits 30 to 61                         20 ns of stretch 1, all 8 ns of stretch 2, and 3 ns in which nobody held the lock
 //! ```
 //!
-//! A lock has one list of stretches while tasks wait for it. A wait covers the stretches from its begin to its end: a part of the first one
-//! and of the last one, and all of those between. [`WaitShares`] counts for each stretch the waits that cover all of it, and multiplies its
-//! length by that number once. So the work grows with the number of stretches plus the number of waits, not with their product.
-//! Stretches between which no open wait began are added up by payer, so the list stays as short as the open waits allow.
+//! A lock has one list of stretches while tasks wait for it. A wait covers the stretches from its begin to
+//! its end: a part of the first one and of the last one, and all of those between. [`WaitShares`] counts for
+//! each stretch the waits that cover all of it, and multiplies its length by that number once. So the work
+//! grows with the number of stretches plus the number of waits, not with their product. Stretches between
+//! which no open wait began are added up by payer, so the list stays as short as the open waits allow.
 
 use std::{hash::Hash, mem, ops::Range};
 
@@ -32,7 +33,8 @@ pub trait Account {
     /// The key by which sums of payers are kept apart, such as the holder's stack.
     type Payer: Copy + Eq + Hash;
 
-    /// Returns the payer of waits for a lock: a hold, an owner, nobody as the lock is free, or no recorded hold.
+    /// Returns the payer of waits for a lock: a hold, an owner, nobody as the lock is free, or no recorded
+    /// hold.
     fn payer(&self, lock: LockId, payer: Payer) -> Self::Payer;
 
     /// Adds shares of waits for a lock.
@@ -310,7 +312,8 @@ impl<W: Copy + Eq + Hash, P: Copy + Eq + Hash> LockShares<W, P> {
         first
     }
 
-    /// Adds up the stretches of the waits that ended, and shortens the list: stretches that no open wait tells apart are added up.
+    /// Adds up the stretches of the waits that ended, and shortens the list: stretches that no open wait
+    /// tells apart are added up.
     fn settle(&mut self, lock: LockId, account: &mut impl Account<Waiter = W, Payer = P>) {
         for (waiter, mut changes) in self.ended.drain() {
             changes.sort_unstable();
@@ -324,7 +327,8 @@ impl<W: Copy + Eq + Hash, P: Copy + Eq + Hash> LockShares<W, P> {
                 }
             }
         }
-        // An open wait tells apart the stretch in which it began and the next one; the last stretch may get longer.
+        // An open wait tells apart the stretch in which it began and the next one; the last stretch may get
+        // longer.
         let open = self.open.iter().filter(|open| open.apart.is_none());
         let mut kept: Vec<usize> = open.flat_map(|open| [open.from.saturating_sub(1), open.from]).collect();
         if !kept.is_empty() {

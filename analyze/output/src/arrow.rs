@@ -1,6 +1,7 @@
 //! Writes rows as an Arrow IPC file (Feather) or stream: nullable 64-bit integers and text, not compressed.
 //!
-//! A file ends with an index and must be whole before it is read; a stream is read batch by batch, from a pipe.
+//! A file ends with an index and must be whole before it is read; a stream is read batch by batch, from a
+//! pipe.
 
 use std::io::Write;
 

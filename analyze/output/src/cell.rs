@@ -38,7 +38,8 @@ impl Kind {
         self.words()[0]
     }
 
-    /// Returns the unit at the end of a column's name, the word for its values in help texts, and the values that a condition takes.
+    /// Returns the unit at the end of a column's name, the word for its values in help texts, and the values
+    /// that a condition takes.
     pub(super) const fn words(self) -> [&'static str; 3] {
         match self {
             Self::Text | Self::Site => ["", "text", "a text"],
@@ -133,7 +134,8 @@ impl<T: Into<Self>> From<Option<T>> for Cell<'_> {
 /// Returns `/home/me/app/src/main.rs:7 (run)` from `main.rs` on.
 pub fn without_directories(site: &str) -> &str {
     let file = site.split(' ').next().unwrap_or(site);
-    // Only a file with a line, `7` or the near line `7?`, has directories: a function's name may hold any sign.
+    // Only a file with a line, `7` or the near line `7?`, has directories: a function's name may hold any
+    // sign.
     let is_line = |line: &str| line.strip_suffix('?').unwrap_or(line).parse::<u32>().is_ok();
     let has_line = file.rsplit_once(':').is_some_and(|(_, line)| is_line(line));
     match file.rfind('/').filter(|_| has_line) {

@@ -1,7 +1,7 @@
 //! The declaration of a table's columns.
 //!
-//! A table lists its columns once. Every format, `-F`, `-k`, the list of columns in `--help` and the table in the docs are made
-//! from that list. A new column is one more entry.
+//! A table lists its columns once. Every format, `-F`, `-k`, the list of columns in `--help` and the table in
+//! the docs are made from that list. A new column is one more entry.
 
 use std::{borrow::Cow, cmp::Ordering, rc::Rc};
 
@@ -304,8 +304,8 @@ impl<R> Column<R> {
     }
 }
 
-/// Returns the columns to write: the default ones, or the `chosen` ones in their order, each followed by the row's name and
-/// identity.
+/// Returns the columns to write: the default ones, or the `chosen` ones in their order, each followed by the
+/// row's name and identity.
 ///
 /// # Errors
 ///

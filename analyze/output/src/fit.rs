@@ -40,8 +40,8 @@ pub struct Fitted {
 }
 
 impl Fit<'_> {
-    /// Leaves out columns, and the directories and middles of names, until rows fit into one line of the terminal. Without a terminal,
-    /// or with `full`, everything stays.
+    /// Leaves out columns, and the directories and middles of names, until rows fit into one line of the
+    /// terminal. Without a terminal, or with `full`, everything stays.
     pub fn to(&self, style: TextStyle) -> Fitted {
         let all: Vec<usize> = (0..self.headings.len()).collect();
         let names = style.names(self.names.iter().map(String::as_str));
@@ -100,7 +100,8 @@ impl Fit<'_> {
     }
 }
 
-/// Returns the room that names need: the names of the first rows matter most, and others may lose their middle.
+/// Returns the room that names need: the names of the first rows matter most, and others may lose their
+/// middle.
 fn least_room(names: &[String]) -> usize {
     let longest = |names: &[String]| names.iter().map(|name| name.width()).max().unwrap_or(0);
     longest(&names[..names.len().min(FIRST)]).max(LEAST_NAME).min(longest(names))
@@ -118,7 +119,8 @@ fn without_directories(name: &str) -> String {
     name.split(' ').map(cell::without_directories).collect::<Vec<_>>().join(" ")
 }
 
-/// Removes the explanation of a row that no task pays for: `(hand-off: free, the next waiter ...) (mutex:m)` is `(hand-off) (mutex:m)`.
+/// Removes the explanation of a row that no task pays for: `(hand-off: free, the next waiter ...) (mutex:m)`
+/// is `(hand-off) (mutex:m)`.
 fn without_explanation(name: &str) -> String {
     match name.strip_prefix("(hand-off: ").and_then(|rest| rest.split_once(')')) {
         Some((_, rest)) => format!("(hand-off){rest}"),

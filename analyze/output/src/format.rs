@@ -11,8 +11,8 @@ choices! {
         Text = "text",
         /// RFC 4180; times in ns, empty for an unknown value.
         Csv = "csv",
-        /// A JSON document, or one object per line for rows that are written as they are read; times in ns, null for an
-        /// unknown value.
+        /// A JSON document, or one object per line for rows that are written as they are read; times in ns,
+        /// null for an unknown value.
         Json = "json",
         /// A Markdown table: the columns and units of the text.
         Md = "md",
@@ -39,11 +39,13 @@ pub struct Page {
     pub format: Format,
     /// The width of text and whether names are shortened.
     pub style: TextStyle,
-    /// The columns to write, by heading or name; empty for the default ones. A JSON document always has all of them.
+    /// The columns to write, by heading or name; empty for the default ones. A JSON document always has all
+    /// of them.
     pub columns: Vec<String>,
     /// The column that rows are sorted by, which text on a terminal marks; empty for none.
     pub sorted_by: String,
-    /// Whether text on a terminal leaves out the rows whose sort column is 0, if there are more rows than it shows.
+    /// Whether text on a terminal leaves out the rows whose sort column is 0, if there are more rows than it
+    /// shows.
     pub hides_zeros: bool,
     /// Whether only rows that satisfy conditions are written.
     pub has_conditions: bool,

@@ -2,7 +2,8 @@
 
 use super::{Column, Role, Visibility};
 
-/// Lists the columns by word, unit and sentence, one a line, those that text shows by default first. `has_choice` is whether the table has `-F`.
+/// Lists the columns by word, unit and sentence, one a line, those that text shows by default first.
+/// `has_choice` is whether the table has `-F`.
 pub fn help<R>(columns: &[Column<R>], has_choice: bool) -> String {
     let groups = [
         (Visibility::Always, "Columns:"),

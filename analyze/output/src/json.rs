@@ -8,8 +8,8 @@ use super::{Cell, Field, Rows};
 use crate::error::AnalyzeError;
 use trace_format::text;
 
-/// Writes a value as a JSON document, and a line end. Programs read the same strings as with plain JSON: a character that could
-/// drive a terminal is written as `\uXXXX`.
+/// Writes a value as a JSON document, and a line end. Programs read the same strings as with plain JSON: a
+/// character that could drive a terminal is written as `\uXXXX`.
 pub fn write_value(value: &impl Serialize, out: &mut (impl Write + ?Sized)) -> Result<(), AnalyzeError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| AnalyzeError::Compute(error.into()))?;
     let mut safe = String::with_capacity(text.len() + 1);

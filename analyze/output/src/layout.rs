@@ -1,9 +1,9 @@
 //! Tables for people: columns of numbers, then a name, as wide as the terminal.
 //!
-//! The name is the last column. Where it does not fit into the width, it goes below the numbers of its row, so that a
-//! terminal of 80 columns shows all columns and the whole name. Where the headings are what is too wide, they take two
-//! lines. Names are shortened as people read them, and what is still too wide loses its middle, unless they are wanted in full.
-//! Without a width nothing is cut and nothing is moved.
+//! The name is the last column. Where it does not fit into the width, it goes below the numbers of its row,
+//! so that a terminal of 80 columns shows all columns and the whole name. Where the headings are what is too
+//! wide, they take two lines. Names are shortened as people read them, and what is still too wide loses its
+//! middle, unless they are wanted in full. Without a width nothing is cut and nothing is moved.
 
 use std::io::{self, Write};
 
@@ -36,8 +36,8 @@ impl<'a> From<&'a str> for Name<'a> {
     }
 }
 
-/// Writes the table: of each row the `cells`, right-aligned below `heads`, and its name below `about`. Names must be safe to
-/// print, and as long as they are.
+/// Writes the table: of each row the `cells`, right-aligned below `heads`, and its name below `about`. Names
+/// must be safe to print, and as long as they are.
 pub fn table(
     heads: &[&str],
     cells: &[Vec<String>],
@@ -104,7 +104,8 @@ pub fn marked(name: &str, incomplete: bool) -> String {
     if incomplete { format!("! {name}") } else { name.to_owned() }
 }
 
-/// A bar for `value`, where `most` is as long as the room: blocks of an eighth, at least one for anything but 0.
+/// A bar for `value`, where `most` is as long as the room: blocks of an eighth, at least one for anything
+/// but 0.
 pub fn bar(value: i64, most: i64, room: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if value <= 0 || most <= 0 {
@@ -115,7 +116,8 @@ pub fn bar(value: i64, most: i64, room: usize) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// Writes the number of rows that are not shown, if there are any, and what they have in common, which may be empty.
+/// Writes the number of rows that are not shown, if there are any, and what they have in common, which may be
+/// empty.
 pub fn hidden(
     rows: usize,
     attribute: &str,

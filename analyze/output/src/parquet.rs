@@ -1,7 +1,9 @@
-//! Writes rows as Parquet: nullable 64-bit integers and text. A row group stays in memory until it is complete.
+//! Writes rows as Parquet: nullable 64-bit integers and text. A row group stays in memory until it is
+//! complete.
 //!
-//! Columns have dictionaries, but for those whose values nearly all differ, such as sums of times: there a dictionary has every value
-//! once more than the column needs, and the writer looks for each. Such columns are found by the first rows.
+//! Columns have dictionaries, but for those whose values nearly all differ, such as sums of times: there a
+//! dictionary has every value once more than the column needs, and the writer looks for each. Such columns
+//! are found by the first rows.
 
 use std::{io::Write, sync::Arc};
 
@@ -46,8 +48,8 @@ pub(super) fn rows<'w>(fields: &[Field], out: &'w mut (dyn Write + Send)) -> Bat
     })
 }
 
-/// Returns the properties of a file that begins with these rows. Statistics are by row group: an index of pages would be a
-/// third of a small file.
+/// Returns the properties of a file that begins with these rows. Statistics are by row group: an index of
+/// pages would be a third of a small file.
 fn properties(first: Option<&RecordBatch>) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_created_by(format!("klock {}", env!("CARGO_PKG_VERSION")))

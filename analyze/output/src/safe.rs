@@ -1,7 +1,7 @@
 //! Makes names safe for formats without quoting, and for readers that interpret text.
 //!
-//! Names come from recorded programs and may hold anything. A safe name cannot end a row, forge a frame, move the cursor of a
-//! terminal or be taken for a formula.
+//! Names come from recorded programs and may hold anything. A safe name cannot end a row, forge a frame, move
+//! the cursor of a terminal or be taken for a formula.
 
 use std::borrow::Cow;
 

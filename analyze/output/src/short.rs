@@ -1,8 +1,9 @@
 //! Short names for text output.
 //!
-//! A label is a function, a site or a class of locks. Long template arguments and parameter lists become `<..>` and
-//! `(..)`. Hashes and crate disambiguators of Rust, return types of C++ and the inline namespaces of its library are removed. Closures,
-//! `operator`s and `<T as Trait>` stay. Each rule takes one pass, whatever the label contains: names come from recorded programs.
+//! A label is a function, a site or a class of locks. Long template arguments and parameter lists become
+//! `<..>` and `(..)`. Hashes and crate disambiguators of Rust, return types of C++ and the inline namespaces
+//! of its library are removed. Closures, `operator`s and `<T as Trait>` stay. Each rule takes one pass,
+//! whatever the label contains: names come from recorded programs.
 
 use rustc_hash::FxHashMap;
 
@@ -36,8 +37,8 @@ pub(crate) fn all_short(names: &[&str]) -> Vec<String> {
     all.map(|(short, name)| if is_one(short) { short.clone() } else { (*name).to_owned() }).collect()
 }
 
-/// Keeps the last `parts` parts of each path: `Cache<..>::get(..)` of `app::store::Cache<..>::get(..)`. With one part, removes arguments
-/// as well.
+/// Keeps the last `parts` parts of each path: `Cache<..>::get(..)` of `app::store::Cache<..>::get(..)`. With
+/// one part, removes arguments as well.
 pub(crate) fn without_namespaces(name: &str, parts: usize) -> String {
     let mut name = name.replace("(anonymous namespace)::", "");
     if parts <= 1 {
@@ -51,7 +52,8 @@ pub(crate) fn without_namespaces(name: &str, parts: usize) -> String {
         let begin = word.len() - word.trim_start_matches(['<', '(', '&', '*']).len();
         let (before, path) = word.split_at(begin);
         let first = first_kept(path, parts);
-        // `<app::Thing>::new` is `new`, where that is all; `<Thing as Trait>::new` has its other end in another word.
+        // `<app::Thing>::new` is `new`, where that is all; `<Thing as Trait>::new` has its other end in
+        // another word.
         let closes = path[..first].matches('>').count() > path[..first].matches('<').count();
         match before.strip_suffix('<') {
             Some(before) if closes => out.push_str(before),
@@ -63,8 +65,8 @@ pub(crate) fn without_namespaces(name: &str, parts: usize) -> String {
     out
 }
 
-/// Returns the start of the last `parts` parts of a path. `{{closure}}` and `::<..>` belong to the part before them. Text that begins with
-/// the kind of a lock, `mutex:`, is not a path.
+/// Returns the start of the last `parts` parts of a path. `{{closure}}` and `::<..>` belong to the part
+/// before them. Text that begins with the kind of a lock, `mutex:`, is not a path.
 fn first_kept(path: &str, parts: usize) -> usize {
     let is_kind = |at: usize| !path[at + 1..].starts_with(':');
     if path.find(':').is_some_and(is_kind) {
@@ -181,7 +183,8 @@ fn is_operator(before: &[u8]) -> bool {
     before.ends_with(b"operator") || before.ends_with(b"operator<")
 }
 
-/// Removes the return types of demangled template functions: `std::shared_ptr<..> get<..>(..)` becomes `get<..>(..)`.
+/// Removes the return types of demangled template functions: `std::shared_ptr<..> get<..>(..)` becomes
+/// `get<..>(..)`.
 fn without_return_types(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;

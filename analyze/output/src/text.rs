@@ -1,4 +1,5 @@
-//! Writes rows as text while they are read. The first rows decide how wide each column is, and the last column takes the rest.
+//! Writes rows as text while they are read. The first rows decide how wide each column is, and the last
+//! column takes the rest.
 
 use std::io::Write;
 
@@ -88,8 +89,8 @@ fn without_function(cell: &str, kind: Kind, width: usize) -> &str {
     }
 }
 
-/// Returns the widths of the columns: at most as wide as `needed`. Room beyond their least widths is shared among those that are not
-/// yet at their greatest.
+/// Returns the widths of the columns: at most as wide as `needed`. Room beyond their least widths is shared
+/// among those that are not yet at their greatest.
 fn widths(columns: &[Field], needed: &[usize], width: Option<usize>) -> Vec<usize> {
     let but_last = columns.len().saturating_sub(1);
     let mut widths: Vec<usize> =

@@ -1,7 +1,7 @@
 //! Numbers for people: durations, counts and sizes in a few characters.
 
-/// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`; whole seconds from there on, hours
-/// after a day. At most 7 characters up to 9999 hours.
+/// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`; whole seconds from there on,
+/// hours after a day. At most 7 characters up to 9999 hours.
 pub fn duration(ns: i64) -> String {
     const DAY: f64 = 99_999.5e9;
     match ns {
@@ -19,8 +19,8 @@ pub fn timestamp(ns: i64) -> String {
     format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Returns a part of a whole in millionths; `None` if the whole is 0. In 128 bits: the product of a sum of times and a million exceeds
-/// 64 bits after some hours.
+/// Returns a part of a whole in millionths; `None` if the whole is 0. In 128 bits: the product of a sum of
+/// times and a million exceeds 64 bits after some hours.
 pub fn ppm(part: i64, whole: i64) -> Option<i64> {
     let ppm = (i128::from(part) * 1_000_000).checked_div(i128::from(whole))?;
     i64::try_from(ppm).ok()

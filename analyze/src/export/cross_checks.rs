@@ -1,4 +1,5 @@
-//! Checks tables and formats against each other: counts of the same events by different rules must agree where the rules do.
+//! Checks tables and formats against each other: counts of the same events by different rules must agree
+//! where the rules do.
 
 use std::slice::from_ref;
 
@@ -40,7 +41,8 @@ fn mklockstat(lines: &str) -> (i64, i64) {
     })
 }
 
-/// Two tasks and a kernel mutex: free and contended acquisitions, a wait that is given up, and a hold without an end.
+/// Two tasks and a kernel mutex: free and contended acquisitions, a wait that is given up, and a hold without
+/// an end.
 const CONTENDED: &str = "
     lock m mutex name=hot
     1_000_000 A acquire m k:a.c:1

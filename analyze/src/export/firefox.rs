@@ -1,9 +1,10 @@
-//! A profile for the Firefox Profiler (profiler.firefox.com): the stacks of waits, and waits and holds as markers.
+//! A profile for the Firefox Profiler (profiler.firefox.com): the stacks of waits, and waits and holds as
+//! markers.
 //!
-//! The profile has the "processed" format. A wait is a sample that weighs as much as it lasted, so the
-//! call tree adds up waiting time; the leaf of its stack is the lock. Waits and holds are also markers with their lock, site and
-//! holder. The viewer keeps all of them in the memory of a browser, so only the longest are written, up to a limit; a
-//! note reports how many are left out.
+//! The profile has the "processed" format. A wait is a sample that weighs as much as it lasted, so the call
+//! tree adds up waiting time; the leaf of its stack is the lock. Waits and holds are also markers with their
+//! lock, site and holder. The viewer keeps all of them in the memory of a browser, so only the longest are
+//! written, up to a limit; a note reports how many are left out.
 //!
 //! Source: <https://github.com/firefox-devtools/profiler/tree/main/docs-developer>.
 

@@ -1,9 +1,10 @@
 //! Folded stacks, the input of flame graphs: one line per stack, `frame;frame;frame weight`, root first.
 //!
-//! Lines are sorted, and equal lines are added up. The format is defined by `flamegraph.pl` and inferno, which
-//! take the number after the last space; speedscope and Perfetto read it, too. The first frame is the name of the thread, the last
-//! one the lock. With [`Of::Combined`] the waiter's stack is followed by `--` and, leaf first, by the stack of the holder that was
-//! charged: offwaketime writes a waiter and its waker like this, and `--color=chain` paints it.
+//! Lines are sorted, and equal lines are added up. The format is defined by `flamegraph.pl` and inferno,
+//! which take the number after the last space; speedscope and Perfetto read it, too. The first frame is the
+//! name of the thread, the last one the lock. With [`Of::Combined`] the waiter's stack is followed by `--`
+//! and, leaf first, by the stack of the holder that was charged: offwaketime writes a waiter and its waker
+//! like this, and `--color=chain` paints it.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! FreeBSD's `debug.lock.prof.stats`, the table of LOCK_PROFILING(9), for scripts that read it.
 //!
-//! The numbers equal the numbers of `klock report --by site`. `kern/subr_lock.c` of FreeBSD 7.1 and later releases has this
-//! layout; `cnt_hold` is counted as in 7.0. A note reports the number of rejected events, which
-//! FreeBSD does not print in the table. Values that were not recorded are 0, because the format has no other word; a note reports
-//! that, too.
+//! The numbers equal the numbers of `klock report --by site`. `kern/subr_lock.c` of FreeBSD 7.1 and later
+//! releases has this layout; `cnt_hold` is counted as in 7.0. A note reports the number of rejected events,
+//! which FreeBSD does not print in the table. Values that were not recorded are 0, because the format has no
+//! other word; a note reports that, too.
 
 use std::collections::BTreeSet;
 

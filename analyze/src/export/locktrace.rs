@@ -1,10 +1,10 @@
-//! The CSV of bcc's locktrace, version 1 (iovisor/bcc pull request 1697): a row per futex, thread and user stack, with the times
-//! that its calls slept and ran; and its histograms.
+//! The CSV of bcc's locktrace, version 1 (iovisor/bcc pull request 1697): a row per futex, thread and user
+//! stack, with the times that its calls slept and ran; and its histograms.
 //!
-//! The rules equal the rules of the original (`tools/locktrace.c`): the sleep of a call is the time from its last switch-out to the
-//! switch-in after it, and a call that was last switched out by preemption counts for its error only. A trace has the sums of all
-//! sleeping and run-queue times of a call; they are the same if the call slept once. Notes report what the original shows and the
-//! trace does not hold.
+//! The rules equal the rules of the original (`tools/locktrace.c`): the sleep of a call is the time from its
+//! last switch-out to the switch-in after it, and a call that was last switched out by preemption counts for
+//! its error only. A trace has the sums of all sleeping and run-queue times of a call; they are the same if
+//! the call slept once. Notes report what the original shows and the trace does not hold.
 
 use std::{fmt, io};
 
@@ -46,8 +46,8 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
 
 /// Writes the histograms of locktrace: how long the calls of each futex and process slept, in powers of two.
 ///
-/// The lines look as locktrace prints them with bcc's `print_log2_hist` (`src/python/bcc/table.py`). The bounds are the times; the
-/// original prints half of each time.
+/// The lines look as locktrace prints them with bcc's `print_log2_hist` (`src/python/bcc/table.py`). The
+/// bounds are the times; the original prints half of each time.
 ///
 /// # Errors
 ///
@@ -110,7 +110,8 @@ struct Row {
     wake_count: i64,
     /// Calls that failed.
     errors: i64,
-    /// The name of the thread and the functions of the stack, root first, separated by semicolons. Of sums the name alone.
+    /// The name of the thread and the functions of the stack, root first, separated by semicolons. Of sums
+    /// the name alone.
     stack: String,
 }
 
@@ -274,8 +275,8 @@ impl Row {
     }
 }
 
-/// Returns the time in the futex call that ends with this event during which its task did not sleep, as in the column `sys_us`; 0 if
-/// it is not known.
+/// Returns the time in the futex call that ends with this event during which its task did not sleep, as in
+/// the column `sys_us`; 0 if it is not known.
 pub(super) fn sys_ns(event: &Event) -> i64 {
     match futex_call(event).map(|call| call.time) {
         Some(Time::Known { blocked_ns, all_ns }) => all_ns.saturating_sub(blocked_ns.max(0)).max(0),

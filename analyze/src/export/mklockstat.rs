@@ -1,12 +1,14 @@
-//! milli-klockstat's CSV: how long each thread waited for each lock in each period of some milliseconds, and how often it tried to get it.
+//! milli-klockstat's CSV: how long each thread waited for each lock in each period of some milliseconds, and
+//! how often it tried to get it.
 //!
-//! An `s` line is for a thread, a lock and a period; the `t` line of a stack precedes its first `s` line. Attempts are those of the
-//! report: acquisitions, of which an owner's further ones of an exclusive lock are none, and attempts that led to none. An attempt
-//! belongs to the period in which it ended, and each is in some line; `mklockstat.py` closes a period at the first acquisition after
-//! its end, counts that one in it, and loses the last one.
+//! An `s` line is for a thread, a lock and a period; the `t` line of a stack precedes its first `s` line.
+//! Attempts are those of the report: acquisitions, of which an owner's further ones of an exclusive lock are
+//! none, and attempts that led to none. An attempt belongs to the period in which it ended, and each is in
+//! some line; `mklockstat.py` closes a period at the first acquisition after its end, counts that one in it,
+//! and loses the last one.
 //!
-//! The original measures from the call to its return. klock's waits begin at the first failed attempt, so an uncontended
-//! acquisition takes 0.
+//! The original measures from the call to its return. klock's waits begin at the first failed attempt, so an
+//! uncontended acquisition takes 0.
 
 use std::{
     borrow::Cow,
@@ -159,7 +161,8 @@ impl Periods {
     }
 }
 
-/// Returns the format's type of a kind of lock. Sleeping reader-writer locks are semaphores there, as in the kernel (rw_semaphore).
+/// Returns the format's type of a kind of lock. Sleeping reader-writer locks are semaphores there, as in the
+/// kernel (rw_semaphore).
 const fn type_of(kind: LockKind) -> Option<&'static str> {
     match kind {
         LockKind::Mutex

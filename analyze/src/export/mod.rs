@@ -35,8 +35,8 @@ pub use read::Written;
 ///
 /// # Errors
 ///
-/// A trace cannot be read, holds no events or lost too much, the filter selects nothing, a trace lacks what the format needs, the
-/// format takes one trace only, or `out` fails.
+/// A trace cannot be read, holds no events or lost too much, the filter selects nothing, a trace lacks what
+/// the format needs, the format takes one trace only, or `out` fails.
 pub fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     match options.format {
         Format::Csv => events(traces, options, output::Format::Csv, out),

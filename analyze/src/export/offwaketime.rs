@@ -1,12 +1,13 @@
-//! The stacks of offwaketime (`iovisor/bcc tools/offwaketime.py`), folded (`-f`) or a line per function: the stacks of a task off-CPU and of its waker, and the
-//! sum of the times in microseconds. The bytes are as its first version or its present version writes them.
+//! The stacks of offwaketime (`iovisor/bcc tools/offwaketime.py`), folded (`-f`) or a line per function: the
+//! stacks of a task off-CPU and of its waker, and the sum of the times in microseconds. The bytes are as its
+//! first version or its present version writes them.
 //!
-//! A trace without off-CPU times has waits for locks instead; then the waker is the task that ended the wait. Lines are sorted by value,
-//! ascending. [`mod@line`] composes a line; this module selects and adds up.
+//! A trace without off-CPU times has waits for locks instead; then the waker is the task that ended the wait.
+//! Lines are sorted by value, ascending. [`mod@line`] composes a line; this module selects and adds up.
 //!
-//! A stack that was stored by a probe on `finish_task_switch`, as offwaketime's own, begins with that function. Then the first
-//! frame of each of the four stacks is dropped, as offwaketime does, even user frames (bcc #1704). The stacks of klock begin where
-//! the task was, and lose no frame.
+//! A stack that was stored by a probe on `finish_task_switch`, as offwaketime's own, begins with that
+//! function. Then the first frame of each of the four stacks is dropped, as offwaketime does, even user
+//! frames (bcc #1704). The stacks of klock begin where the task was, and lose no frame.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +89,8 @@ fn add_up_off_cpu(input: &Input<'_>, options: &Options, times: &mut Times) -> Re
     })
 }
 
-/// Adds the waits for locks of a trace. The task that released the lock stands in where the scheduler names no waker.
+/// Adds the waits for locks of a trace. The task that released the lock stands in where the scheduler names
+/// no waker.
 fn add_up_waits(input: &Input<'_>, options: &Options, times: &mut Times) -> Result<Trust, AnalyzeError> {
     // By lock: the task that released it last, and the time of that.
     let mut released: FxHashMap<LockId, (TaskId, i64)> = FxHashMap::default();

@@ -66,8 +66,8 @@ pub struct Options {
     pub of: Of,
     /// Folded: the unit of weights.
     pub unit: Unit,
-    /// Firefox: the number of waits, and of holds; the longest are written. Prometheus and OpenMetrics: the number of locks with series of
-    /// their own. perf-lock: the number of rows.
+    /// Firefox: the number of waits, and of holds; the longest are written. Prometheus and OpenMetrics: the
+    /// number of locks with series of their own. perf-lock: the number of rows.
     pub limit: Option<usize>,
     /// mklockstat: the length of a period in ns; `None` for 50 ms, as in the original.
     pub period_ns: Option<i64>,
@@ -81,12 +81,13 @@ pub struct Options {
     pub delimited: bool,
     /// offwaketime: selects the stacks of one space (`-U`, `-K`).
     pub stacks: Option<Space>,
-    /// offwaketime: selects the threads of programs or of the kernel (`-u`, `-k`). A thread without any user frame counts as a kernel
-    /// thread.
+    /// offwaketime: selects the threads of programs or of the kernel (`-u`, `-k`). A thread without any user
+    /// frame counts as a kernel thread.
     pub threads: Option<Space>,
     /// offwaketime: the longest time to include, in ns (`-M`).
     pub max_wait_ns: Option<i64>,
-    /// offwaketime: selects off-CPU times by the state of the task; empty for all. A preempted task is `runnable`.
+    /// offwaketime: selects off-CPU times by the state of the task; empty for all. A preempted task is
+    /// `runnable`.
     pub states: Vec<TaskState>,
 }
 

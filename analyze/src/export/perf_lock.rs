@@ -1,8 +1,8 @@
 //! The table of `perf lock contention`, and its values between separators (`-x`).
 //!
-//! A wait counts when it ends, acquired or abandoned, as in perf. The row with the longest total is the first. perf knows kernel
-//! locks only, and so does this format unless the filter chooses others. The layouts are defined by `tools/perf/builtin-lock.c` (Linux
-//! 6.6 and later).
+//! A wait counts when it ends, acquired or abandoned, as in perf. The row with the longest total is the
+//! first. perf knows kernel locks only, and so does this format unless the filter chooses others. The layouts
+//! are defined by `tools/perf/builtin-lock.c` (Linux 6.6 and later).
 
 use std::io;
 
@@ -195,7 +195,8 @@ fn write_separated(
     Ok(())
 }
 
-/// Returns the heads of the words behind the numbers. The third one is for a word that only separated values have.
+/// Returns the heads of the words behind the numbers. The third one is for a word that only separated values
+/// have.
 const fn heads(aggregate: Aggregate) -> [&'static str; 3] {
     match aggregate {
         Aggregate::Caller => ["type", "caller", ""],

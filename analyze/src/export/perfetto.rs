@@ -1,13 +1,15 @@
 //! A trace for Perfetto (ui.perfetto.dev, trace_processor): holds and waits as slices on a track per thread.
 //!
-//! Packets are written as holds and waits end, so memory does not grow with the trace. The holds and waits of a thread nest
-//! on its track; locks that were not released in the reverse order of their acquisition get tracks below it. A flow leads from the
-//! hold that a wait was charged to last to the hold that the wait ended with: from the release to the next acquisition. A hold that others
-//! waited for is kept until the next such hold of the lock has ended: by then it is known which waits it delayed last. Each lock with waits
-//! has a counter of its waiters.
+//! Packets are written as holds and waits end, so memory does not grow with the trace. The holds and waits of
+//! a thread nest on its track; locks that were not released in the reverse order of their acquisition get
+//! tracks below it. A flow leads from the hold that a wait was charged to last to the hold that the wait
+//! ended with: from the release to the next acquisition. A hold that others waited for is kept until the next
+//! such hold of the lock has ended: by then it is known which waits it delayed last. Each lock with waits has
+//! a counter of its waiters.
 //!
-//! The format is TrackEvent of <https://perfetto.dev/docs/reference/synthetic-track-event>. Times are in ns of the boot clock, as all
-//! times in Perfetto, if the trace relates its clock to that one; otherwise of the trace's own clock.
+//! The format is TrackEvent of <https://perfetto.dev/docs/reference/synthetic-track-event>. Times are in ns
+//! of the boot clock, as all times in Perfetto, if the trace relates its clock to that one; otherwise of the
+//! trace's own clock.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId, TaskId, Trace};
@@ -261,7 +263,8 @@ struct Waiting {
     locks: FxHashMap<LockId, Waiters>,
 }
 
-/// The open waits of a task. A wait that ended where it began may be reported after the task began the next one.
+/// The open waits of a task. A wait that ended where it began may be reported after the task began the next
+/// one.
 #[derive(Debug, Default)]
 struct Open {
     /// The starts of the waits.
@@ -314,8 +317,8 @@ impl Waiting {
         (until_ns > wait.start_ns).then_some(hold)
     }
 
-    /// Removes a wait. Returns the number of waiters now and the hold that was charged last, or `None` if the start of the wait was
-    /// not seen.
+    /// Removes a wait. Returns the number of waiters now and the hold that was charged last, or `None` if the
+    /// start of the wait was not seen.
     fn end(&mut self, wait: &Wait) -> Option<(i64, Option<HoldStart>)> {
         let key = (wait.lock, wait.task);
         let open = self.open.get_mut(&key)?;

@@ -1,10 +1,11 @@
-//! pprof, the profile format of Go, Pyroscope and Parca: the content of Go's own mutex profile, for every lock.
+//! pprof, the profile format of Go, Pyroscope and Parca: the content of Go's own mutex profile, for every
+//! lock.
 //!
 //! The file is a gzipped `perftools.profiles.Profile` with Go's sample types `contentions/count` and
-//! `delay/nanoseconds`. The stack of a sample is where a thread waited, leaf first; its labels are the lock, the thread's name and
-//! the holder: the site at which the lock had been acquired. A wait for several holders makes one sample each: its time is divided
-//! as [`blame`](tables::blame) divides it, and it is counted with the first, so both columns add up to all waits. The
-//! samples of several traces follow one another.
+//! `delay/nanoseconds`. The stack of a sample is where a thread waited, leaf first; its labels are the lock,
+//! the thread's name and the holder: the site at which the lock had been acquired. A wait for several holders
+//! makes one sample each: its time is divided as [`blame`](tables::blame) divides it, and it is counted with
+//! the first, so both columns add up to all waits. The samples of several traces follow one another.
 //!
 //! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 

@@ -1,7 +1,8 @@
 //! Opens and reads the traces of an export.
 //!
-//! Every format opens its traces, reads one after the other, and writes. [`read`] and [`read_events`] send what is selected to the format,
-//! count what its numbers do not hold, and refuse a trace that lost too much for the order of rows to mean anything.
+//! Every format opens its traces, reads one after the other, and writes. [`read`] and [`read_events`] send
+//! what is selected to the format, count what its numbers do not hold, and refuse a trace that lost too much
+//! for the order of rows to mean anything.
 
 use std::io::Write;
 
@@ -59,7 +60,8 @@ pub(super) fn open_one<'a>(
     one.ok_or(AnalyzeError::OneTraceOnly { format: options.format.as_str(), count, why })
 }
 
-/// Sends the intervals of a trace to `push`, in the order of their ends, each with whether the hold or wait that ended is selected.
+/// Sends the intervals of a trace to `push`, in the order of their ends, each with whether the hold or wait
+/// that ended is selected.
 pub(super) fn read(
     input: &Input<'_>,
     needs: Needs,

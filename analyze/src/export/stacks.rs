@@ -1,6 +1,7 @@
 //! Waits and holds by stack, for the formats that show stacks.
 //!
-//! The frames of lock functions and of the recorder are cut off, as in every table: they are the same for each lock.
+//! The frames of lock functions and of the recorder are cut off, as in every table: they are the same for
+//! each lock.
 
 use std::{hash::Hash, iter};
 
@@ -14,7 +15,8 @@ use intervals::{
     shares::{Account, ShareSums, WaitShares},
 };
 
-/// The stacks of a trace, with each frame and each chain of callers once: a long recording has millions of stacks that differ in few frames.
+/// The stacks of a trace, with each frame and each chain of callers once: a long recording has millions of
+/// stacks that differ in few frames.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     frames: Vec<Frame>,
@@ -52,7 +54,8 @@ impl Stacks {
         Ok(stacks)
     }
 
-    /// Returns the innermost call of a stack, which an empty stack does not have; `None` if the trace does not have the stack.
+    /// Returns the innermost call of a stack, which an empty stack does not have; `None` if the trace does
+    /// not have the stack.
     pub(super) fn leaf(&self, stack: StackId) -> Option<Option<CallId>> {
         usize::try_from(stack.0).ok().and_then(|at| self.leaves.get(at)).copied()
     }
@@ -75,7 +78,8 @@ impl Stacks {
     }
 }
 
-/// Waits or holds that look the same, as ids of one trace. `C` says which code acquired the lock that they waited for.
+/// Waits or holds that look the same, as ids of one trace. `C` says which code acquired the lock that they
+/// waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct StackKey<C> {
     pub(super) stack: Option<StackId>,
@@ -109,7 +113,8 @@ pub(super) struct Charges<'a, C> {
     names: &'a Names,
     /// Returns the code of a holder of a lock.
     code: fn(&Names, LockId, Option<StackId>) -> C,
-    /// For each stack: the number of waits, and the ns waited for all holders. A wait for several holders counts once, for the first one.
+    /// For each stack: the number of waits, and the ns waited for all holders. A wait for several holders
+    /// counts once, for the first one.
     pub(super) sums: FxHashMap<StackKey<C>, (i64, i64)>,
 }
 

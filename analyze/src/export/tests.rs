@@ -1,5 +1,5 @@
-//! Hostile names: an export of a trace with such names has the same structure as with harmless names, and a reader of the format
-//! accepts it.
+//! Hostile names: an export of a trace with such names has the same structure as with harmless names, and a
+//! reader of the format accepts it.
 
 use std::collections::HashMap;
 use std::slice::from_ref;

@@ -1,4 +1,5 @@
-//! Metrics of a recording that goes on. The recorder adds events and new rows of side tables as it writes them, and may ask for the text at any time.
+//! Metrics of a recording that goes on. The recorder adds events and new rows of side tables as it writes
+//! them, and may ask for the text at any time.
 
 use std::io::Write;
 
@@ -12,11 +13,13 @@ use intervals::{
 };
 use output::error::AnalyzeError;
 
-/// The time in which a lock gets its name. Until then its sums are in no series, so that they need not change to another one.
+/// The time in which a lock gets its name. Until then its sums are in no series, so that they need not change
+/// to another one.
 const NAMING_NS: i64 = 2_000_000_000;
 
-/// The sums of a recording so far. Names of stacks come late, so every stack is an acquisition site of its own: a reader that takes a lock
-/// again through another call of the same line has two acquisitions here, and one in a report.
+/// The sums of a recording so far. Names of stacks come late, so every stack is an acquisition site of its
+/// own: a reader that takes a lock again through another call of the same line has two acquisitions here, and
+/// one in a report.
 #[derive(Debug)]
 pub struct Live {
     engine: Engine,

@@ -1,7 +1,8 @@
 //! Counters of locks for Prometheus.
 //!
-//! `Tally` adds up intervals by lock and acquisition site. `Series` gives these sums names and a bounded number
-//! of series; `text` writes them. An export reads a whole trace once; [`Live`] takes the events of a recording as they are written.
+//! `Tally` adds up intervals by lock and acquisition site. `Series` gives these sums names and a bounded
+//! number of series; `text` writes them. An export reads a whole trace once; [`Live`] takes the events of a
+//! recording as they are written.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, LockRow, StackId, TaskId};
@@ -35,7 +36,8 @@ const fn bound_ns(bucket: usize) -> i64 {
     1_000 << (2 * bucket)
 }
 
-/// The sums of a lock. Seconds are kept as nanoseconds, in 128 bits: 64 bits are 292 years of all waiters together.
+/// The sums of a lock. Seconds are kept as nanoseconds, in 128 bits: 64 bits are 292 years of all waiters
+/// together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Waits that ended with the lock.
@@ -126,8 +128,8 @@ impl Tally {
 /// Sums by kind and name of the lock; `None` for locks that have nothing to go by.
 pub(crate) type Named = FxHashMap<(LockKind, Option<String>), Sums>;
 
-/// Returns the name of a lock, or the place of its initialisation or acquisition, as in `klock diff`. An id or an address is no
-/// name: each lock of each recording would have its own.
+/// Returns the name of a lock, or the place of its initialisation or acquisition, as in `klock diff`. An id
+/// or an address is no name: each lock of each recording would have its own.
 fn name(row: &LockRow, stack: Option<StackId>, names: &Names) -> Option<String> {
     let site = names.point(row.id, row.init_stack.or(stack));
     if row.name.is_none() && site.file.is_none() && site.function.is_none() && site.module.is_none() {

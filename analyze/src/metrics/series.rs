@@ -1,7 +1,9 @@
-//! A bounded number of series: the largest locks have series of their own, and all other locks of a kind share one.
+//! A bounded number of series: the largest locks have series of their own, and all other locks of a kind
+//! share one.
 //!
-//! A lock keeps its series, and what was added to the rest stays there, so no counter ever falls and the sum over all series is
-//! exact. The names of a recording are therefore at most as many as its limit, however long it lasts.
+//! A lock keeps its series, and what was added to the rest stays there, so no counter ever falls and the sum
+//! over all series is exact. The names of a recording are therefore at most as many as its limit, however
+//! long it lasts.
 
 use std::{
     cmp::Reverse,

@@ -1,4 +1,5 @@
-//! Metrics of traces made by hand: their numbers are those of the report, and what grows in a recording never falls.
+//! Metrics of traces made by hand: their numbers are those of the report, and what grows in a recording never
+//! falls.
 
 use std::{collections::BTreeMap, slice::from_ref};
 

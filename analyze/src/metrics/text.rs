@@ -1,7 +1,8 @@
 //! Writes sums as lines for Prometheus.
 //!
 //! The two syntaxes differ in the names of counters in comments, and in the last line. Sources:
-//! <https://prometheus.io/docs/specs/om/open_metrics_spec/>, <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! <https://prometheus.io/docs/specs/om/open_metrics_spec/>,
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::{borrow::Cow, io::Write};
 
@@ -108,7 +109,8 @@ struct Page {
 }
 
 impl Page {
-    /// Writes the comments of a family. Only OpenMetrics names a counter without the end of its samples' names.
+    /// Writes the comments of a family. Only OpenMetrics names a counter without the end of its samples'
+    /// names.
     fn head(&mut self, name: &str, of_type: &str, help: &str) {
         let end = if of_type == COUNTER && self.syntax == Syntax::Prometheus { "_total" } else { "" };
         self.text.push_str(&format!("# HELP {name}{end} {help}\n# TYPE {name}{end} {of_type}\n"));
@@ -165,7 +167,8 @@ fn seconds(ns: u128) -> String {
     if text.ends_with('.') { format!("{text}0") } else { text.to_owned() }
 }
 
-/// Escapes a name for the value of a label: control characters as everywhere in klock, then what ends or bends a value.
+/// Escapes a name for the value of a label: control characters as everywhere in klock, then what ends or
+/// bends a value.
 fn escaped(name: &str) -> Cow<'_, str> {
     let name = printable(name);
     if name.contains(['\\', '"', '\n']) {

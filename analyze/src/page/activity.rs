@@ -1,8 +1,8 @@
 //! Finds the busiest windows of a trace by its rows alone.
 //!
-//! Each acquisition counts, and each wait by its end and the length that was recorded with it. Times off-CPU count too, and weigh where no
-//! thread waited for a lock. That takes no engine and hardly any columns, so
-//! a page reads its trace once more for this alone.
+//! Each acquisition counts, and each wait by its end and the length that was recorded with it. Times off-CPU
+//! count too, and weigh where no thread waited for a lock. That takes no engine and hardly any columns, so a
+//! page reads its trace once more for this alone.
 
 use trace_format::{Batch, EventKind, EventRow};
 
@@ -56,7 +56,8 @@ impl Activity {
         }
     }
 
-    /// Adds the first `used` rows of a batch, as [`add`](Self::add) does. Many rows are in one slice, and few of them waited.
+    /// Adds the first `used` rows of a batch, as [`add`](Self::add) does. Many rows are in one slice, and few
+    /// of them waited.
     fn add_all(&mut self, batch: &Batch, used: usize) {
         let (times, kinds) = (&batch.times()[..used], &batch.kinds()[..used]);
         let mut first = 0;
@@ -82,8 +83,8 @@ impl Activity {
         self.begun[self.slices.at(start_ns)] += 1;
     }
 
-    /// Returns up to `count` windows with much waiting that do not overlap and have about `most` intervals together, in the order of
-    /// time; a single one if there are no more intervals in all.
+    /// Returns up to `count` windows with much waiting that do not overlap and have about `most` intervals
+    /// together, in the order of time; a single one if there are no more intervals in all.
     pub(super) fn busiest(&self, count: usize, most: usize, end_ns: i64) -> Vec<Window> {
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         let all = Window { from_ns: self.slices.from_ns, to_ns: end_ns };

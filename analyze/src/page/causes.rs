@@ -1,5 +1,5 @@
-//! Passes the items of one reading on to the parts of a page: the ends of chains, the parts of the waits for judged locks, the states of holders,
-//! the levels of the timeline, and the intervals of its windows.
+//! Passes the items of one reading on to the parts of a page: the ends of chains, the parts of the waits for
+//! judged locks, the states of holders, the levels of the timeline, and the intervals of its windows.
 
 use trace_format::{EventKind, EventRow, LockId, TaskId};
 
@@ -13,7 +13,8 @@ use intervals::{
 };
 use tables::{blame, key::RowKey, report::HoldStates, why};
 
-/// Receives everything that the page needs of a trace once its windows are known, other than what its tables gather.
+/// Receives everything that the page needs of a trace once its windows are known, other than what its tables
+/// gather.
 pub(super) struct Causes<'a> {
     pub(super) selection: &'a Selection,
     pub(super) chains: blame::Causes<'a, true>,

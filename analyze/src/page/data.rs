@@ -1,4 +1,5 @@
-//! The data of a page, as the browser reads it: JSON with the places of packed columns. Texts are numbers of [`Data::strings`].
+//! The data of a page, as the browser reads it: JSON with the places of packed columns. Texts are numbers of
+//! [`Data::strings`].
 
 use serde::Serialize;
 use trace_format::Trace;

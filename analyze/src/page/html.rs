@@ -1,7 +1,7 @@
 //! The file: the committed page with the data in it.
 //!
-//! The data are the length of the JSON as 4 bytes, the JSON, and the bytes of the columns, compressed with deflate and written as
-//! base64. Nothing of a trace is outside of them, so no name can be taken for markup.
+//! The data are the length of the JSON as 4 bytes, the JSON, and the bytes of the columns, compressed with
+//! deflate and written as base64. Nothing of a trace is outside of them, so no name can be taken for markup.
 
 use std::io::Write;
 

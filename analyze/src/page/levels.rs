@@ -1,4 +1,5 @@
-//! Adds up in each period how long each lock was held and waited for, and what each thread did, for the overview of the timeline.
+//! Adds up in each period how long each lock was held and waited for, and what each thread did, for the
+//! overview of the timeline.
 
 use super::slices::Slices;
 
@@ -7,7 +8,8 @@ pub(super) const PERIODS: usize = 2048;
 /// Periods of threads.
 pub(super) const THREAD_PERIODS: usize = 256;
 
-/// The time that a lock was held and waited for in a period; or that a thread held locks, waited for locks and was off-CPU, in ns.
+/// The time that a lock was held and waited for in a period; or that a thread held locks, waited for locks
+/// and was off-CPU, in ns.
 pub(super) type Use = [i64; 3];
 pub(super) const HELD: usize = 0;
 pub(super) const WAITED: usize = 1;
@@ -20,8 +22,8 @@ pub(super) struct Levels {
     /// By id: one more than the place of the lock or thread, or 0.
     places: Vec<u32>,
     rows: usize,
-    /// All rows in the first period, then in the second: holds come in the order of their ends, so those in use stay in a processor's
-    /// cache.
+    /// All rows in the first period, then in the second: holds come in the order of their ends, so those in
+    /// use stay in a processor's cache.
     sums: Vec<Use>,
 }
 

@@ -1,9 +1,12 @@
-//! The page of `klock html`: one HTML file with the verdicts, tables and pictures of a trace and an explorable timeline.
+//! The page of `klock html`: one HTML file with the verdicts, tables and pictures of a trace and an
+//! explorable timeline.
 //!
-//! [`page`] computes the page of a trace, and [`Page::write`] writes it. `activity` finds the busiest windows in the rows of the
-//! trace. One more reading makes the rest, or two if the trace has many locks: `causes` follows who pays for waits, `tables` turns every table
-//! into columns, `levels` adds up how long each lock was held and waited for, `windows` keeps the intervals of the windows one by one, `pack`
-//! stores columns of numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page` builds.
+//! [`page`] computes the page of a trace, and [`Page::write`] writes it. `activity` finds the busiest windows
+//! in the rows of the trace. One more reading makes the rest, or two if the trace has many locks: `causes`
+//! follows who pays for waits, `tables` turns every table into columns, `levels` adds up how long each lock
+//! was held and waited for, `windows` keeps the intervals of the windows one by one, `pack` stores columns of
+//! numbers as bytes, and `html` puts the compressed data into the committed page, which `analyze/page`
+//! builds.
 
 use std::io::Write;
 
@@ -44,7 +47,8 @@ pub const INTERVALS: usize = 150_000;
 /// Options of a page.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The windows whose intervals are kept one by one, in ns since the start of the trace, without their ends. Empty: the busiest ones.
+    /// The windows whose intervals are kept one by one, in ns since the start of the trace, without their
+    /// ends. Empty: the busiest ones.
     pub windows: Vec<(i64, i64)>,
     /// The number of intervals that the windows keep.
     pub intervals: usize,
@@ -91,7 +95,8 @@ impl Page {
 ///
 /// # Errors
 ///
-/// The trace cannot be read or holds no events, it lost too much to be ranked and `allow_loss` is not set, or a window begins after its end.
+/// The trace cannot be read or holds no events, it lost too much to be ranked and `allow_loss` is not set, or
+/// a window begins after its end.
 pub fn page(trace: &Trace, options: &Options) -> Result<Page, AnalyzeError> {
     of_trace(trace, options, timeline::MAX_LOCKS)
 }
@@ -128,7 +133,8 @@ fn of_trace(trace: &Trace, options: &Options, most: usize) -> Result<Page, Analy
         }
     };
 
-    // The locks that matter are known once tables are made. With few locks, one reading makes the tables and follows all locks.
+    // The locks that matter are known once tables are made. With few locks, one reading makes the tables and
+    // follows all locks.
     let how = (readers(), allow_loss);
     let mut followed = None;
     if input.names.locks().len() <= most {

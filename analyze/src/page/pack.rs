@@ -1,7 +1,7 @@
 //! Columns of numbers as bytes, and texts as numbers.
 //!
-//! A number is stored as LEB128: 0 if it is missing, otherwise one more than the zigzag number of its value, or of its distance to the value
-//! before. [`Packed`] says where a column lies among the bytes.
+//! A number is stored as LEB128: 0 if it is missing, otherwise one more than the zigzag number of its value,
+//! or of its distance to the value before. [`Packed`] says where a column lies among the bytes.
 
 use serde::Serialize;
 
@@ -40,7 +40,8 @@ impl Pack {
         self.strings.number(&printable(text))
     }
 
-    /// Returns the number of a text without the ids of named locks: `#3 hot (mutex) in #4` has the number of `hot (mutex) in #4`.
+    /// Returns the number of a text without the ids of named locks: `#3 hot (mutex) in #4` has the number of
+    /// `hot (mutex) in #4`.
     pub(super) fn label(&mut self, text: &str) -> i64 {
         let is_id = |word: &str| {
             word.strip_prefix('#').is_some_and(|id| !id.is_empty() && id.bytes().all(|c| c.is_ascii_digit()))

@@ -6,8 +6,8 @@ pub(super) struct Slices {
     pub(super) from_ns: i64,
     pub(super) length_ns: i64,
     count: usize,
-    /// The slice of the last time that was asked for, its begin and its end. Intervals come in the order of their ends, and a
-    /// division takes as long as the rest of a sum.
+    /// The slice of the last time that was asked for, its begin and its end. Intervals come in the order of
+    /// their ends, and a division takes as long as the rest of a sum.
     last: (usize, i64, i64),
 }
 

@@ -1,5 +1,5 @@
-//! The timeline of a page: plans the windows whose intervals are kept, by the activity of all locks, and packs the levels of locks and the
-//! kept intervals.
+//! The timeline of a page: plans the windows whose intervals are kept, by the activity of all locks, and
+//! packs the levels of locks and the kept intervals.
 
 use std::cmp::Reverse;
 
@@ -28,7 +28,8 @@ const COARSE: usize = 8;
 /// Windows that are chosen.
 const WINDOWS: usize = 4;
 
-/// The sinks of a trace's intervals: one for the levels of locks, one for the levels of threads, one for the kept intervals.
+/// The sinks of a trace's intervals: one for the levels of locks, one for the levels of threads, one for the
+/// kept intervals.
 pub(super) type Sinks = (Levels, Levels, Keep);
 
 /// The time and the windows of a timeline.
@@ -41,7 +42,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Plans the timeline of a trace from the start to the end, with the chosen windows or else the busiest ones.
+    /// Plans the timeline of a trace from the start to the end, with the chosen windows or else the busiest
+    /// ones.
     pub(super) fn of(
         input: &Input<'_>,
         span: (i64, i64),
@@ -66,7 +68,8 @@ impl Plan {
     }
 }
 
-/// Returns the timeline of the intervals that its sinks have received. `locks` are the ids of locks, the most important first.
+/// Returns the timeline of the intervals that its sinks have received. `locks` are the ids of locks, the most
+/// important first.
 pub(super) fn timeline(
     input: &Input<'_>,
     plan: &Plan,
@@ -127,7 +130,8 @@ fn absolute((from_ns, to_ns): (i64, i64), origin_ns: i64, end_ns: i64) -> Result
     Err(AnalyzeError::WindowAfterEnd { from_ns, lasted_ns: end_ns.saturating_sub(origin_ns) })
 }
 
-/// Returns the threads that did something, the one that waited longest first, then the one that held locks longest.
+/// Returns the threads that did something, the one that waited longest first, then the one that held locks
+/// longest.
 fn ranked(sums: &Levels) -> Vec<TaskId> {
     let totals = |task: i32| [WAITED, HELD, OFF].map(|what| Reverse(total(sums, task, what)));
     let all = sums.ids().map(|task| (totals(task), TaskId(task)));

@@ -1,4 +1,5 @@
-//! Keeps the intervals that touch one of some windows. Beyond a number of intervals, the shortest are left out.
+//! Keeps the intervals that touch one of some windows. Beyond a number of intervals, the shortest are left
+//! out.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,5 @@
-//! The data of a picture of blame: the holders that others waited for, with the state of their tasks, and the tasks and code that waited.
+//! The data of a picture of blame: the holders that others waited for, with the state of their tasks, and the
+//! tasks and code that waited.
 //!
 //! The numbers equal the numbers of `klock blame`: each sum is of all waits, also of
 //! those that did not end with the lock.
@@ -119,7 +120,8 @@ impl<'a> Holders<'a> {
         Self { names, selection, locks, sites, waiters, holders }
     }
 
-    /// Returns the bars of the locks and of the sites, the longest first, and the sums of waiters and holders.
+    /// Returns the bars of the locks and of the sites, the longest first, and the sums of waiters and
+    /// holders.
     fn finish(self) -> (Vec<Bar>, Vec<Bar>, [flow::Sums; 2]) {
         let Self { names, locks, sites, waiters, holders, .. } = self;
         let site = |(charged, row): Site| {

@@ -67,8 +67,8 @@ pub fn stacks(
     Ok(merge_pools(&String::from_utf8_lossy(&lines), if is_us { 1000 } else { 1 }))
 }
 
-/// Gives threads whose names differ only in a number at the end one name: `worker-*`. Frames without names that follow each other become
-/// one, and weights are multiplied by `unit`.
+/// Gives threads whose names differ only in a number at the end one name: `worker-*`. Frames without names
+/// that follow each other become one, and weights are multiplied by `unit`.
 fn merge_pools(lines: &str, unit: i64) -> Vec<(String, i64)> {
     let stem = |line: &'_ str| {
         let name = line.split(';').next().unwrap_or_default();

@@ -1,8 +1,10 @@
 //! The data of a plot: the holders and waiters of one lock over time.
 //!
-//! A [`Chart`] is plain numbers. Their amount depends on the number of columns and lanes, not on the size of the trace. [`svg`](super::svg) turns them into colours and coordinates.
+//! A [`Chart`] is plain numbers. Their amount depends on the number of columns and lanes, not on the size of
+//! the trace. [`svg`](super::svg) turns them into colours and coordinates.
 //!
-//! A chart shows one lock of one trace: clocks of different traces are not comparable at the scale of single intervals.
+//! A chart shows one lock of one trace: clocks of different traces are not comparable at the scale of single
+//! intervals.
 
 mod busiest;
 mod chart;

@@ -53,8 +53,8 @@ pub struct LockWaits {
     pub wait_total_ns: i64,
     /// The parts of `wait_total_ns`, without empty ones.
     pub parts: Vec<(Spent, i64)>,
-    /// The states of the holders while others waited for them, without empty ones: `wait_caused` of the report. Empty if they are not
-    /// recorded.
+    /// The states of the holders while others waited for them, without empty ones: `wait_caused` of the
+    /// report. Empty if they are not recorded.
     pub holders: Vec<(State, i64)>,
 }
 
@@ -210,7 +210,8 @@ pub(super) fn span_ns(trace: &Trace, filter: &Filter) -> i64 {
     to_ns.saturating_sub(filter.from_ns.unwrap_or(since_start(first_ns))).max(0)
 }
 
-/// As [`span_ns`], up to the last event if the end of the recording is not known; 0 if the filter finds nothing.
+/// As [`span_ns`], up to the last event if the end of the recording is not known; 0 if the filter finds
+/// nothing.
 pub(super) fn recorded_span_ns(trace: &Trace, filter: &Filter) -> i64 {
     let of_events = || {
         let (from_ns, to_ns) = timeline::window(&Input::open(trace, 0, filter)?)?;
@@ -222,7 +223,8 @@ pub(super) fn recorded_span_ns(trace: &Trace, filter: &Filter) -> i64 {
     }
 }
 
-/// Returns the smallest number that is not less and is 1, 2 or 5 times a power of ten; the greatest of all if there is none.
+/// Returns the smallest number that is not less and is 1, 2 or 5 times a power of ten; the greatest of all if
+/// there is none.
 pub(super) fn round_up(least: i64) -> i64 {
     let powers = (0..19).map(|power| 10_i64.pow(power));
     let all = powers.flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)));

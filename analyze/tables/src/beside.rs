@@ -1,4 +1,5 @@
-//! Readings that make tables and follow causes: one reading of all rows of a trace gives the sums of tables and what a sink makes of the causes.
+//! Readings that make tables and follow causes: one reading of all rows of a trace gives the sums of tables
+//! and what a sink makes of the causes.
 
 use super::gather::{self, Gather};
 use intervals::{
@@ -9,8 +10,8 @@ use intervals::{
 };
 use output::error::AnalyzeError;
 
-/// Follows the causes of waits for the locks of an input, and gathers from its intervals in the same reading. `readers` read where that would
-/// give other intervals than a reading of one lock after the other.
+/// Follows the causes of waits for the locks of an input, and gathers from its intervals in the same reading.
+/// `readers` read where that would give other intervals than a reading of one lock after the other.
 ///
 /// # Errors
 ///
@@ -25,7 +26,8 @@ pub fn follow<G: Gather, R: Sink>(
     let beside = || Beside { selection, sink: gather.sink(at), receiver: receiver(gather) };
     let followed = causes::of_waits(&inputs[at], allow_loss, beside)?;
     let Followed { receiver: Beside { sink, receiver, .. }, stats, trust, outcome } = followed;
-    // Where rows are out of order, a reading of all locks gives some of them other times than a reading by lock.
+    // Where rows are out of order, a reading of all locks gives some of them other times than a reading by
+    // lock.
     if stats.late_rows == 0 {
         gather.add(at, vec![sink], &outcome)?;
     } else {
@@ -34,7 +36,8 @@ pub fn follow<G: Gather, R: Sink>(
     Ok(Followed { receiver, stats, trust, outcome })
 }
 
-/// A receiver of causes, and a sink that gets the intervals of the selected locks, as in a reading of them alone.
+/// A receiver of causes, and a sink that gets the intervals of the selected locks, as in a reading of them
+/// alone.
 struct Beside<'a, S, R> {
     selection: &'a Selection,
     sink: S,

@@ -1,11 +1,13 @@
-//! `klock blame`: which site or task held the lock during each nanosecond of each wait. With `--chains`: which hold is at the end of the
-//! chain of waits.
+//! `klock blame`: which site or task held the lock during each nanosecond of each wait. With `--chains`:
+//! which hold is at the end of the chain of waits.
 //!
-//! For example, B waits 100 ns for a lock, and A holds the lock during 90 of them. A's hold is charged 90 ns, the hand-off 10 ns. The engine
-//! splits each wait into such shares, one per hold (`shares`). States of holders and chains need one pass over all locks (`causes`), because the holder of a
-//! lock may wait for another lock, whose holder waits for a third one. polars adds the shares up by holder, waiter and their stacks;
-//! stacks through the same sites are one row. The rows add up to all waits; the rows of chains add up to the waits that end at holds. Memory
-//! grows with the number of stacks. `docs/internals/causes.md` has the definitions.
+//! For example, B waits 100 ns for a lock, and A holds the lock during 90 of them. A's hold is charged 90 ns,
+//! the hand-off 10 ns. The engine splits each wait into such shares, one per hold (`shares`). States of
+//! holders and chains need one pass over all locks (`causes`), because the holder of a lock may wait for
+//! another lock, whose holder waits for a third one. polars adds the shares up by holder, waiter and their
+//! stacks; stacks through the same sites are one row. The rows add up to all waits; the rows of chains add up
+//! to the waits that end at holds. Memory grows with the number of stacks. `docs/internals/causes.md` has the
+//! definitions.
 
 use std::io::{self, Write};
 
@@ -112,7 +114,8 @@ pub fn blame(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeError>
     of_inputs(&Input::open_all(traces, 0, &options.filter)?, options, readers())
 }
 
-/// Computes the table of chains of one trace or several: each nanosecond of each wait is charged to the end of its chain.
+/// Computes the table of chains of one trace or several: each nanosecond of each wait is charged to the end
+/// of its chain.
 ///
 /// # Errors
 ///
@@ -169,7 +172,8 @@ pub fn gather<'a>(
 }
 
 impl<'a, S: Sums> Gathered<'a, S> {
-    /// Gathers shares or causes, with `chains` those of chains of waits. An error if the table has no such column to sort by.
+    /// Gathers shares or causes, with `chains` those of chains of waits. An error if the table has no such
+    /// column to sort by.
     pub fn new(inputs: &'a [Input<'a>], options: &'a Options, chains: bool) -> Result<Self, AnalyzeError> {
         let default: &[&str] = match (chains, options.by.holder()) {
             (false, _) => &["wait_caused_ns"],
@@ -299,7 +303,8 @@ impl Table for Blame {
         columns(self.by, self.chains, self.totals.waited_ns, self.traces > 1)
     }
 
-    /// Pairs have both stacks below them, innermost function first. A terminal has no room for two names beside each other.
+    /// Pairs have both stacks below them, innermost function first. A terminal has no room for two names
+    /// beside each other.
     fn below(&self, row: &Row) -> Vec<String> {
         let Parties { holder_stack, waiter_stack, on, passed_to, .. } = &row.key;
         let stack = |what: &str, frames: &[String]| {

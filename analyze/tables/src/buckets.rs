@@ -29,7 +29,8 @@ choices! {
         /// One bucket per power of two of nanoseconds.
         #[default]
         Log2 = "log2",
-        /// 64 buckets per power of two from 64 ns on, one bucket per shorter time. So a bucket is at most 1.6 % wide.
+        /// 64 buckets per power of two from 64 ns on, one bucket per shorter time. So a bucket is at most 1.6
+        /// % wide.
         Hdr = "hdr",
     }
 }

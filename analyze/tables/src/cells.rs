@@ -1,7 +1,8 @@
 //! Values by key: the lock, the task and the stack of an interval lead to the value of its row.
 //!
-//! Every interval of a trace asks for the value of its row. The ids of an interval decide its key, so a value is found without hashing by the
-//! place of its ids, if the table of places is small enough to stay in a processor's cache. Locks are numbered from 0, as are tasks and stacks.
+//! Every interval of a trace asks for the value of its row. The ids of an interval decide its key, so a value
+//! is found without hashing by the place of its ids, if the table of places is small enough to stay in a
+//! processor's cache. Locks are numbered from 0, as are tasks and stacks.
 
 use std::hash::Hash;
 
@@ -66,7 +67,8 @@ impl<V: Default, K: Copy + Eq + Hash> Cells<V, K> {
         (row < self.rows && column < self.columns).then(|| row * self.columns + column)
     }
 
-    /// Returns the index of the value of an interval, whose key is made if it is not found by its ids. A new key has the default value.
+    /// Returns the index of the value of an interval, whose key is made if it is not found by its ids. A new
+    /// key has the default value.
     #[inline(always)]
     pub fn index(&mut self, subject: impl Into<Subject>, key: impl FnOnce(Subject) -> K) -> u32 {
         let subject = subject.into();

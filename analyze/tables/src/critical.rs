@@ -1,7 +1,8 @@
 //! `klock critical`: the locks on the critical path of a task.
 //!
-//! A path is walked in each trace. The table has a row for each lock that is on the path or was waited for. Filters choose the locks that are
-//! shown and the waits that are added up beside them, never the path. `docs/internals/causes.md` has the definitions.
+//! A path is walked in each trace. The table has a row for each lock that is on the path or was waited for.
+//! Filters choose the locks that are shown and the waits that are added up beside them, never the path.
+//! `docs/internals/causes.md` has the definitions.
 
 use std::{
     cmp::Reverse,
@@ -110,8 +111,8 @@ sums! {
 ///
 /// # Errors
 ///
-/// A trace cannot be read or holds no events, a filter finds nothing in any of them, or a trace lost too many events to be ranked and
-/// `allow_loss` is not set.
+/// A trace cannot be read or holds no events, a filter finds nothing in any of them, or a trace lost too many
+/// events to be ranked and `allow_loss` is not set.
 pub fn critical(traces: &[Trace], options: &CriticalOptions) -> Result<CriticalPath, AnalyzeError> {
     let has_spans = options.spans.is_some();
     let order = order_by(&columns(0, false, has_spans), &options.sort, &["path_ns", "waited_ns"])?;
@@ -165,7 +166,8 @@ pub fn critical(traces: &[Trace], options: &CriticalOptions) -> Result<CriticalP
     Ok(CriticalPath { traces: inputs.len(), rows, rows_total, totals, trust: Trust::merged(trusts) })
 }
 
-/// Adds a line for each selected lock that is on the path, by the group of the spans; without spans, also for those that were waited for.
+/// Adds a line for each selected lock that is on the path, by the group of the spans; without spans, also for
+/// those that were waited for.
 fn add_lines(
     lines: &mut Lines<RowSums, 3>,
     (at, input): (usize, &Input<'_>),
@@ -219,7 +221,8 @@ impl Sink for Waited<'_> {
     }
 }
 
-/// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and rows of spans the span's name.
+/// Declares the columns. Parts are of `path_ns`; rows of several traces have their trace, and rows of spans
+/// the span's name.
 pub fn columns(path_ns: i64, several: bool, has_spans: bool) -> Vec<Column<CriticalRow>> {
     type Of = Column<CriticalRow>;
     let part = move |row: &CriticalRow| row.get("path_ns").and_then(|ns| units::ppm(ns, path_ns));

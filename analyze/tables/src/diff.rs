@@ -1,12 +1,13 @@
-//! `klock diff`: recordings of one program before and after a change, lock by lock: what became longer, and whether that is more than
-//! chance.
+//! `klock diff`: recordings of one program before and after a change, lock by lock: what became longer, and
+//! whether that is more than chance.
 //!
-//! Addresses and ids differ from run to run, so locks are matched by what lasts: name, site of initialisation, site of acquisition.
-//! Sums are compared per run of a command, because a run that does the same work more slowly has other rates; programs that run on are compared
-//! per second.
+//! Addresses and ids differ from run to run, so locks are matched by what lasts: name, site of
+//! initialisation, site of acquisition. Sums are compared per run of a command, because a run that does the
+//! same work more slowly has other rates; programs that run on are compared per second.
 //!
-//! Only several recordings show what recordings of one program differ by. With at least [`ENOUGH`] per side, Welch's test tells change from
-//! chance. The intervals of all rows together miss a change with 5 % (Bonferroni), that of `all` with half of that. Of a fleet, hosts are the recordings.
+//! Only several recordings show what recordings of one program differ by. With at least [`ENOUGH`] per side,
+//! Welch's test tells change from chance. The intervals of all rows together miss a change with 5 %
+//! (Bonferroni), that of `all` with half of that. Of a fleet, hosts are the recordings.
 
 use std::{
     borrow::Borrow,
@@ -53,7 +54,8 @@ use side::{Side, is_gone};
 use welch::LEVEL;
 
 impl Condition {
-    /// Returns the change if its whole interval is beyond the limit. A change from nothing in any recording is beyond every limit.
+    /// Returns the change if its whole interval is beyond the limit. A change from nothing in any recording
+    /// is beyond every limit.
     pub fn met<'a>(&self, diff: &'a Diff) -> Option<&'a Change> {
         let change = diff.all.change(self.metric);
         let is_beyond = change.interval.is_some_and(|(low, high)| match self.above {
@@ -190,8 +192,8 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
     };
     let difference = |name: &String| {
         let (was, is) = values(name);
-        // Positive numbers are in the order of their bits. Of equal differences, such as no difference, the one of the greater values comes
-        // first.
+        // Positive numbers are in the order of their bits. Of equal differences, such as no difference, the
+        // one of the greater values comes first.
         [(was - is).abs().to_bits(), was.max(is).to_bits()]
     };
     names.sort_by_cached_key(|name| (Reverse(difference(name)), *name));

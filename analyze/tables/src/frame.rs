@@ -1,8 +1,8 @@
-//! Sums by key as polars frames: readers add intervals to a struct of sums per key, and the lines of all readers and traces are
-//! merged by key.
+//! Sums by key as polars frames: readers add intervals to a struct of sums per key, and the lines of all
+//! readers and traces are merged by key.
 //!
-//! A struct of sums is declared once, by [`sums!`], with the way in which each field is merged. [`Lines`] collects such structs as
-//! columns of integers, after those of the key.
+//! A struct of sums is declared once, by [`sums!`], with the way in which each field is merged. [`Lines`]
+//! collects such structs as columns of integers, after those of the key.
 
 use std::marker::PhantomData;
 

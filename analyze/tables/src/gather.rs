@@ -1,7 +1,8 @@
 //! Readings that several tables share: each table gathers what it needs from the same intervals.
 //!
-//! Each table has a [`Gather`], which makes a sink for each reader of each trace and adds up what the sinks found. A pair of tables
-//! gathers for both, so a page or a picture reads each trace once, however many tables it is made of.
+//! Each table has a [`Gather`], which makes a sink for each reader of each trace and adds up what the sinks
+//! found. A pair of tables gathers for both, so a page or a picture reads each trace once, however many
+//! tables it is made of.
 
 use intervals::{
     input::{Input, ReadOutcome},

@@ -1,5 +1,6 @@
-//! The states of tasks in their own holds, as columns of `holds` and of the report: a hold of 8 ms, of which its task ran for 1 ms and was
-//! preempted for 7 ms, has `running` 1 ms and `preempted` 7 ms, whether or not others waited.
+//! The states of tasks in their own holds, as columns of `holds` and of the report: a hold of 8 ms, of which
+//! its task ran for 1 ms and was preempted for 7 ms, has `running` 1 ms and `preempted` 7 ms, whether or not
+//! others waited.
 
 use std::hash::Hash;
 
@@ -28,7 +29,8 @@ sums! {
     }
 }
 
-/// The words of the columns, in the order of the states, and their sentences. They add up to the length of the hold.
+/// The words of the columns, in the order of the states, and their sentences. They add up to the length of
+/// the hold.
 pub(crate) const HELD: [(&str, &str); 9] = [
     (
         "nested",

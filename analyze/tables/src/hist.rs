@@ -1,8 +1,9 @@
 //! `klock hist`: the number of waits or holds in each bucket of times, by key.
 //!
-//! The table counts the waits and holds of a report: waits that ended with the lock and whose start was seen, holds whose both ends were
-//! seen. So the counts of a key add up to the counts of its row there. Text has a line with a bar per bucket and a block per key; each key
-//! has a scale of its own, and fine buckets are merged until at most 40 lines of a key are left. Memory grows with the number of keys.
+//! The table counts the waits and holds of a report: waits that ended with the lock and whose start was seen,
+//! holds whose both ends were seen. So the counts of a key add up to the counts of its row there. Text has a
+//! line with a bar per bucket and a block per key; each key has a scale of its own, and fine buckets are
+//! merged until at most 40 lines of a key are left. Memory grows with the number of keys.
 
 use std::{
     borrow::Borrow,
@@ -93,8 +94,8 @@ pub struct Histogram {
     pub trust: Trust,
 }
 
-/// One key: the number of its times in `count`, their sum in `total_ns`, and in `cut_by_loss` the holds and waits that are left out because
-/// events were lost while they lasted.
+/// One key: the number of its times in `count`, their sum in `total_ns`, and in `cut_by_loss` the holds and
+/// waits that are left out because events were lost while they lasted.
 pub type Counts = Row<HistKey>;
 
 /// The key of a histogram, and its buckets.
@@ -102,7 +103,8 @@ pub type Counts = Row<HistKey>;
 pub struct HistKey {
     /// The key; `None` if there is one histogram for all.
     pub key: Option<Key>,
-    /// The buckets from the shortest time to the longest. Empty ones between are listed for powers of two only.
+    /// The buckets from the shortest time to the longest. Empty ones between are listed for powers of two
+    /// only.
     pub buckets: Vec<Bucket>,
     #[serde(skip)]
     row: i64,

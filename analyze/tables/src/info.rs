@@ -1,6 +1,7 @@
 //! The contents of a trace and the circumstances of its recording.
 //!
-//! An [`Info`] has data from the footers, the side tables and one column of the events of a trace. It is written as text or JSON.
+//! An [`Info`] has data from the footers, the side tables and one column of the events of a trace. It is
+//! written as text or JSON.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -179,7 +180,8 @@ pub fn info(trace: &Trace) -> Result<Info, AnalyzeError> {
 }
 
 impl Info {
-    /// Writes the description as text, if the style is full with the size of each column. Unknown facts have no line.
+    /// Writes the description as text, if the style is full with the size of each column. Unknown facts have
+    /// no line.
     ///
     /// # Errors
     ///

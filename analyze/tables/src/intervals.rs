@@ -1,7 +1,8 @@
 //! `klock events`, `waits` and `holds`: the rows of a trace with names, for an analysis of one's own.
 //!
-//! Rows go into a [`Rows`] as the trace is read, so memory does not grow with the trace; sorted rows go there at the end. Events come in the order
-//! of the file, waits and holds in the order in which they end, several traces one after the other.
+//! Rows go into a [`Rows`] as the trace is read, so memory does not grow with the trace; sorted rows go there
+//! at the end. Events come in the order of the file, waits and holds in the order in which they end, several
+//! traces one after the other.
 
 use std::{
     io::{self, Write},
@@ -50,7 +51,8 @@ pub struct Options {
     pub having: Vec<Having>,
     /// The number of rows; `None` is all.
     pub limit: Option<u64>,
-    /// The column to sort by; `None` for the order of the trace. Sorted rows are kept in memory, at most twice the limit.
+    /// The column to sort by; `None` for the order of the trace. Sorted rows are kept in memory, at most
+    /// twice the limit.
     pub sort: Option<String>,
     /// The columns of text to write, by heading or name; empty for the default ones.
     pub columns: Vec<String>,
@@ -115,8 +117,8 @@ pub fn warning(traces: &[Trace]) -> Option<String> {
     Trust::merged(traces.iter().map(of)).warning()
 }
 
-/// Writes the rows of one trace or several, one after the other; times are since the start of each. Returns the number of rows, and
-/// what they do not hold.
+/// Writes the rows of one trace or several, one after the other; times are since the start of each. Returns
+/// the number of rows, and what they do not hold.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! The keys of rows: an interval of lock 3 leads with `--by site` to [`Single::Site`] in the ids of its trace, and that to a [`Key`] with the columns
-//! `file`, `line` and so on.
+//! The keys of rows: an interval of lock 3 leads with `--by site` to [`Single::Site`] in the ids of its
+//! trace, and that to a [`Key`] with the columns `file`, `line` and so on.
 
 use output::{Cell, Column, Kind};
 
@@ -12,7 +12,8 @@ pub(crate) use part::folded;
 pub use part::{Key, Part};
 pub use row::{By, RowKey};
 
-/// Returns the columns of a key, their names with this prefix. A column that a row's key does not have is empty there.
+/// Returns the columns of a key, their names with this prefix. A column that a row's key does not have is
+/// empty there.
 pub fn key_columns<R>(
     by: By,
     prefix: &str,

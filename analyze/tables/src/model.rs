@@ -1,8 +1,8 @@
 //! A slow and obviously correct model of every table, for tests.
 //!
-//! The model says what each table contains for some events and a filter. Intervals come from the slow model of the engine. For every row
-//! the model visits all intervals, counts nanoseconds one by one, and sorts all times for a percentile. It shares only the definitions
-//! in docs/internals/definitions.md with the tables.
+//! The model says what each table contains for some events and a filter. Intervals come from the slow model
+//! of the engine. For every row the model visits all intervals, counts nanoseconds one by one, and sorts all
+//! times for a percentile. It shares only the definitions in docs/internals/definitions.md with the tables.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,8 @@ pub(super) struct Seen {
     pub(super) filter: Filter,
     pub(super) holds: Vec<Hold>,
     pub(super) waits: Vec<Wait>,
-    /// By wait: the hold that each of its nanoseconds is charged to, and whether all holds of the lock were seen then.
+    /// By wait: the hold that each of its nanoseconds is charged to, and whether all holds of the lock were
+    /// seen then.
     payers: Vec<Vec<(Option<Hold>, bool)>>,
     /// The attempts that failed.
     try_failures: Vec<Event>,
@@ -191,7 +192,8 @@ impl Seen {
                 }
                 continue;
             }
-            // Without a hold, a stretch is one of a hand-off or one in no recorded hold. Until the first hold, it is one of the owner.
+            // Without a hold, a stretch is one of a hand-off or one in no recorded hold. Until the first
+            // hold, it is one of the owner.
             let mut payers = payers.clone();
             if wait.owner.is_some() {
                 payers.iter_mut().take_while(|(hold, _)| hold.is_none()).for_each(|(_, free)| *free = false);
@@ -220,7 +222,8 @@ impl Seen {
         rows
     }
 
-    /// Returns the wake-ups of other waiters by other tasks within a wait whose begin was seen; of one instant, that by the smallest task.
+    /// Returns the wake-ups of other waiters by other tasks within a wait whose begin was seen; of one
+    /// instant, that by the smallest task.
     fn passes(&self, wait: &Wait) -> BTreeMap<i64, Waker> {
         let mut passes = BTreeMap::new();
         for other in self.waits.iter().filter(|other| other.lock == wait.lock && wait.start_seen) {

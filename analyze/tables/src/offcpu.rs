@@ -1,9 +1,9 @@
-//! `klock offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or by stack, waker, task,
-//! state or system call.
+//! `klock offcpu`: how long tasks were off-CPU, by pairs of a task and its waker with the stacks of both, or
+//! by stack, waker, task, state or system call.
 //!
-//! Each off-CPU time is a line of its key and its measures, which polars adds up. Text shows pairs as blocks, in the manner of bcc's
-//! offwaketime, the longest first. The folded stacks are an export (`klock export --format offwaketime`). Memory grows with the number of distinct
-//! pairs of stacks.
+//! Each off-CPU time is a line of its key and its measures, which polars adds up. Text shows pairs as blocks,
+//! in the manner of bcc's offwaketime, the longest first. The folded stacks are an export (`klock export
+//! --format offwaketime`). Memory grows with the number of distinct pairs of stacks.
 
 use std::io::{self, Write};
 
@@ -79,8 +79,8 @@ sums! {
     }
 }
 
-/// Computes the table of one trace or several, of tasks in these states, or in all if there are none. A preempted task is `runnable`. A task
-/// of one trace is not a task of another.
+/// Computes the table of one trace or several, of tasks in these states, or in all if there are none. A
+/// preempted task is `runnable`. A task of one trace is not a task of another.
 ///
 /// # Errors
 ///
@@ -286,7 +286,8 @@ impl Table for OffCpu {
     }
 }
 
-/// Writes a row as offwaketime does: the waker, its stack root first, the stack of the task leaf first, and the task.
+/// Writes a row as offwaketime does: the waker, its stack root first, the stack of the task leaf first, and
+/// the task.
 fn write_block(row: &Row, total_ns: i64, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
     let mut frame = |text: &str| writeln!(out, "{}", style.line(&format!("    {text}")));
     if let Some(trace) = &row.trace {

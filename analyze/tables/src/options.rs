@@ -11,7 +11,8 @@ pub struct TableOptions<By> {
     pub by: By,
     /// The column that rows are sorted by; empty for the longest time first.
     pub sort: String,
-    /// The columns to show. Those that cost another pass over the trace are computed only if they are here or in `sort`.
+    /// The columns to show. Those that cost another pass over the trace are computed only if they are here or
+    /// in `sort`.
     pub columns: Vec<String>,
     /// The number of rows; `None` is all.
     pub limit: Option<usize>,

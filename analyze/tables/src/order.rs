@@ -1,7 +1,8 @@
 //! `klock order`: locks that tasks take in opposite orders, which could deadlock in another run.
 //!
-//! The table has a row for each step of each cycle of lock orders. Each trace is read twice: once for the trust block, and once in the order of
-//! its rows, through all locks: filters choose what is shown, never what a task holds. `docs/lock-order.md` has the definitions.
+//! The table has a row for each step of each cycle of lock orders. Each trace is read twice: once for the
+//! trust block, and once in the order of its rows, through all locks: filters choose what is shown, never
+//! what a task holds. `docs/lock-order.md` has the definitions.
 
 use std::{
     borrow::Borrow,
@@ -155,7 +156,8 @@ impl OrderRow {
 ///
 /// # Errors
 ///
-/// A trace cannot be read or holds no events, a filter finds nothing in any of them, or no releases of the selected locks were recorded.
+/// A trace cannot be read or holds no events, a filter finds nothing in any of them, or no releases of the
+/// selected locks were recorded.
 pub fn order(traces: &[Trace], options: &OrderOptions) -> Result<LockOrder, AnalyzeError> {
     let columns = columns(options.by, false);
     let sort = (!options.sort.is_empty()).then(|| sort_key(&columns, &options.sort)).transpose()?;

@@ -1,7 +1,7 @@
 //! The rows of a table: takes from the sums by key the rows that are shown, names them and sorts them.
 //!
-//! A [`Row`] has the numbers of its frame under the names of their columns, so a table declares each of its numbers once, as a
-//! [`measure`].
+//! A [`Row`] has the numbers of its frame under the names of their columns, so a table declares each of its
+//! numbers once, as a [`measure`].
 
 use std::{ops::Index, sync::Arc};
 
@@ -115,8 +115,8 @@ pub fn count<K>(word: &'static str, doc: &'static str) -> Column<Row<K>> {
 /// A column of a frame, and the order by it. Null comes last.
 pub type OrderBy = (String, Order);
 
-/// Returns the order by the sort key `word`, if it is not empty, and then by the columns `default`, the greatest first. Frames call
-/// their columns as programs see them.
+/// Returns the order by the sort key `word`, if it is not empty, and then by the columns `default`, the
+/// greatest first. Frames call their columns as programs see them.
 pub fn order_by<R>(
     columns: &[Column<R>],
     word: &str,
@@ -153,9 +153,11 @@ pub struct Ranked<K> {
     pub sum: Option<i64>,
 }
 
-/// Sorts the rows by these columns, then by name and key, and keeps the first `limit`. `name` gets the columns `keys` of a row.
+/// Sorts the rows by these columns, then by name and key, and keeps the first `limit`. `name` gets the
+/// columns `keys` of a row.
 ///
-/// Only rows that can be among the first get a name: a table by site can have as many rows as locks times sites.
+/// Only rows that can be among the first get a name: a table by site can have as many rows as locks times
+/// sites.
 pub fn rank<K: Ord, const KEYS: usize>(
     mut rows: DataFrame,
     keys: [&str; KEYS],
@@ -191,7 +193,8 @@ pub fn rank<K: Ord, const KEYS: usize>(
     Ok(Ranked { frame, names, total: total_rows, sum })
 }
 
-/// Returns the rows that can be among the first `limit`: those that come before the last of them, or equal it.
+/// Returns the rows that can be among the first `limit`: those that come before the last of them, or equal
+/// it.
 fn candidates(rows: DataFrame, first: &str, order: Order, limit: usize) -> PolarsResult<DataFrame> {
     if limit == 0 {
         return Ok(rows.head(Some(0)));

@@ -1,7 +1,9 @@
-//! The report: the columns of FreeBSD's LOCK_PROFILING(9) and the waits that each row caused, by lock, by site, or by other keys.
+//! The report: the columns of FreeBSD's LOCK_PROFILING(9) and the waits that each row caused, by lock, by
+//! site, or by other keys.
 //!
-//! Intervals are added to sums by row (`reading`), which polars merges, completes with the columns on request, sorts and limits. Memory grows with
-//! the number of rows, not with the trace. Every column is credited at the release, to the site of the acquisition, as FreeBSD does it.
+//! Intervals are added to sums by row (`reading`), which polars merges, completes with the columns on
+//! request, sorts and limits. Memory grows with the number of rows, not with the trace. Every column is
+//! credited at the release, to the site of the acquisition, as FreeBSD does it.
 
 use std::io::{self, Write};
 
@@ -81,7 +83,8 @@ pub struct Report {
     /// Whether the rows are of all locks, tasks and times.
     #[serde(skip)]
     pub is_unfiltered: bool,
-    /// The number of the last rows, before the limit, that are of kernel locks which hardly anybody waited for.
+    /// The number of the last rows, before the limit, that are of kernel locks which hardly anybody waited
+    /// for.
     #[serde(skip)]
     noise: usize,
     /// The sum of the sort column over all rows, if it adds up.
@@ -95,8 +98,9 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// A trace cannot be read, lost too much, or holds no events, or a filter matches no lock or task in any of them. With several traces,
-/// those in which a filter matches nothing are passed over. A filter that leaves no rows is not an error: the report is empty.
+/// A trace cannot be read, lost too much, or holds no events, or a filter matches no lock or task in any of
+/// them. With several traces, those in which a filter matches nothing are passed over. A filter that leaves
+/// no rows is not an error: the report is empty.
 pub fn report(traces: &[Trace], options: &Options) -> Result<Report, AnalyzeError> {
     let frames = options.by.frames(options.depth);
     let inputs = Input::open_all(traces, frames, &options.filter)?;
@@ -154,8 +158,8 @@ impl Found<'_> {
         asks_for(options, Group::HolderStates).then(|| self.states_by_row()).transpose()
     }
 
-    /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has those columns on request that
-    /// say what waits were spent with, and with `states` what the holders did.
+    /// Returns the report of what was gathered, which can be ranked more than once. With `spent`, it has
+    /// those columns on request that say what waits were spent with, and with `states` what the holders did.
     pub fn report(
         &self,
         options: &Options,
@@ -172,8 +176,8 @@ impl Found<'_> {
         self.ranked(rows, totals, options)
     }
 
-    /// Returns the rows with the columns of every report, also those without any attempt to get a lock if `keeps_all`, and the columns over all
-    /// rows, which are computed like another row.
+    /// Returns the rows with the columns of every report, also those without any attempt to get a lock if
+    /// `keeps_all`, and the columns over all rows, which are computed like another row.
     fn merge(&self, keeps_all: bool) -> PolarsResult<(LazyFrame, Numbers)> {
         // Other rows hold nothing but what loss kept out of them.
         let attempts = ["abandoned", "try_failed", "open_holds", "open_waits"];
@@ -182,7 +186,8 @@ impl Found<'_> {
         let all = merged::<HoldSums>().into_iter().map(|sum| sum.fill_null(lit(0)));
         let mut all = rows.clone().lazy().select(all.collect::<Vec<_>>()).collect()?;
         all.insert_column(0, ints("row", vec![NONE]))?;
-        // A frame of one line alone takes polars 0.55 longer than a small report: it fills 8 MiB with zeroes to compare with a number.
+        // A frame of one line alone takes polars 0.55 longer than a small report: it fills 8 MiB with zeroes
+        // to compare with a number.
         let frame = rows.vstack(&all)?.lazy().with_columns(columns::expressions()).collect()?;
         let totals = Numbers::of_lines(&frame.tail(Some(1)), rank::declared(&columns::always()))?;
         Ok((frame.head(Some(rows.height())).lazy(), totals.into_iter().next().unwrap_or_default()))
@@ -217,7 +222,8 @@ impl Found<'_> {
         Ok(Report { by, traces, rows, rows_total, totals, is_unfiltered, noise, sorted_sum, trust })
     }
 
-    /// Puts the kernel locks last that hardly anybody waited for, compared with the program's locks, and returns their number.
+    /// Puts the kernel locks last that hardly anybody waited for, compared with the program's locks, and
+    /// returns their number.
     fn put_noise_last(&self, rows: &mut DataFrame) -> PolarsResult<usize> {
         let (ids, mut lost) = (values(rows, "row")?, values(rows, "lost_ns")?);
         let is_kernel = |row: Option<i64>| {
@@ -239,8 +245,8 @@ impl Found<'_> {
 /// The time that rows of a deadlock have more than others in the order of rows.
 const IN_DEADLOCK: i64 = i64::MAX / 2;
 
-/// Returns the expression of what rows are sorted by without `-k`: the waits that ended with the lock; with those in vain, where these are longer;
-/// more than any other number in a deadlock.
+/// Returns the expression of what rows are sorted by without `-k`: the waits that ended with the lock; with
+/// those in vain, where these are longer; more than any other number in a deadlock.
 fn lost() -> Expr {
     let in_vain = || col("abandoned_wait_ns") + col("open_wait_ns");
     let waited = || col("wait_total_ns").fill_null(lit(0));
@@ -255,8 +261,8 @@ impl Table for Report {
         columns(self.by, self.traces > 1)
     }
 
-    /// Adds the column of polling where it is not 0, and the columns of attempts and of what was open at the end, if a row has no
-    /// acquisition, or waited longer in vain than with success.
+    /// Adds the column of polling where it is not 0, and the columns of attempts and of what was open at the
+    /// end, if a row has no acquisition, or waited longer in vain than with success.
     fn text_columns(&self) -> Vec<String> {
         let in_vain = |row: &Row| {
             let of = |column| row.get(column).unwrap_or(0);
@@ -330,7 +336,8 @@ impl Table for Report {
         self.rows.is_empty().then(|| nothing.to_owned())
     }
 
-    /// Says what the times of open waits are, and where to look for a deadlock, or that locks are not the cause.
+    /// Says what the times of open waits are, and where to look for a deadlock, or that locks are not the
+    /// cause.
     fn write_totals(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
         if let Some(verdict) = verdict(self).filter(|_| style.notes != Notes::None) {
             writeln!(out)?;
@@ -354,9 +361,10 @@ impl Table for Report {
 /// The least part of the recording, in per cent, that waits have to take to be worth looking at.
 const LEAST_PERCENT: i64 = 1;
 
-/// Returns the sentence if all waits together, of all threads, took less than [`LEAST_PERCENT`] of the time that was recorded: then no
-/// thread waited longer. It is certain only if nothing was lost or filtered out, no wait is open at the end, no wait that may be for a lock is
-/// left out. Polling for a lock counts as a wait.
+/// Returns the sentence if all waits together, of all threads, took less than [`LEAST_PERCENT`] of the time
+/// that was recorded: then no thread waited longer. It is certain only if nothing was lost or filtered out,
+/// no wait is open at the end, no wait that may be for a lock is left out. Polling for a lock counts as a
+/// wait.
 fn verdict(report: &Report) -> Option<String> {
     let trust = &report.trust;
     let is_whole =

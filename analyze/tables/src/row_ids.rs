@@ -1,7 +1,8 @@
 //! Row ids over several traces: which row of the table a [`RowKey`] of a trace belongs to.
 //!
-//! Traces number locks, tasks and sites for themselves. Two rows are one if their [`Key`]s are equal: a site, a class, a name.
-//! A lock, a task or a process belongs to one trace, whatever its id. With a single trace, no key is looked up before it is shown.
+//! Traces number locks, tasks and sites for themselves. Two rows are one if their [`Key`]s are equal: a site,
+//! a class, a name. A lock, a task or a process belongs to one trace, whatever its id. With a single trace,
+//! no key is looked up before it is shown.
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,5 @@
-//! Divides an interval over the periods that it spans: a hold from 80 to 230 ns has 20, 100 and 30 ns in three periods of 100 ns.
+//! Divides an interval over the periods that it spans: a hold from 80 to 230 ns has 20, 100 and 30 ns in
+//! three periods of 100 ns.
 
 use std::iter;
 
@@ -27,8 +28,8 @@ impl Periods {
         self.origin_ns.saturating_add(self.offset_ns(number))
     }
 
-    /// Returns the period and the length of each part of an interval. An empty interval has none. Times that are too far from the
-    /// origin for 64 bits, as in a damaged trace, are in one period.
+    /// Returns the period and the length of each part of an interval. An empty interval has none. Times that
+    /// are too far from the origin for 64 bits, as in a damaged trace, are in one period.
     pub fn parts(self, start_ns: i64, end_ns: i64) -> impl Iterator<Item = (i64, i64)> {
         let mut at_ns = start_ns;
         iter::from_fn(move || {
@@ -44,8 +45,8 @@ impl Periods {
     }
 }
 
-/// Periods, of which the last one is remembered: intervals come in the order in which they end, and a division takes as long as the
-/// rest of a sum.
+/// Periods, of which the last one is remembered: intervals come in the order in which they end, and a
+/// division takes as long as the rest of a sum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastPeriod {
     periods: Periods,

@@ -23,7 +23,8 @@ use output::{
 /// The sentence for conditions that no row satisfies.
 pub(crate) const NONE_SATISFIES: &str = "nothing to show: no row satisfies the conditions of --having";
 
-/// A kernel lock with a smaller part than this, of all waiting for locks of programs, takes no row by default.
+/// A kernel lock with a smaller part than this, of all waiting for locks of programs, takes no row by
+/// default.
 pub(crate) const NOISE: i64 = 1_000;
 
 /// A finished table. As JSON it is one document with every column, the totals and the trust block.
@@ -44,22 +45,26 @@ pub trait Table: Serialize + Sized {
         self.text_columns()
     }
 
-    /// Returns the headings of columns that a narrow terminal leaves out, the first one first. Others follow, from the right.
+    /// Returns the headings of columns that a narrow terminal leaves out, the first one first. Others follow,
+    /// from the right.
     fn dispensable(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Returns the number of the last rows, before the limit, that are of kernel locks which hardly anybody waited for.
+    /// Returns the number of the last rows, before the limit, that are of kernel locks which hardly anybody
+    /// waited for.
     fn noise(&self) -> usize {
         0
     }
 
-    /// Whether the sort column of all rows after one of 0 is 0, too, which holds unless rows are sorted by more than that column.
+    /// Whether the sort column of all rows after one of 0 is 0, too, which holds unless rows are sorted by
+    /// more than that column.
     fn is_last(&self, _row: &Self::Row) -> bool {
         true
     }
 
-    /// Returns the sum of the column that rows are sorted by, over all rows, if the table has no column of the share in it.
+    /// Returns the sum of the column that rows are sorted by, over all rows, if the table has no column of
+    /// the share in it.
     fn sorted_sum(&self) -> Option<i64> {
         None
     }
@@ -77,11 +82,12 @@ pub trait Table: Serialize + Sized {
         Vec::new()
     }
 
-    /// Keeps the rows that `keep` selects, at most `limit`. Tables with several rows of a key keep or drop the key, by the row of its
-    /// sums.
+    /// Keeps the rows that `keep` selects, at most `limit`. Tables with several rows of a key keep or drop
+    /// the key, by the row of its sums.
     fn retain(&mut self, keep: &dyn Fn(&Self::Row) -> bool, limit: Option<usize>);
 
-    /// Keeps the rows that satisfy all conditions, at most `limit`. The table must have been computed without a limit.
+    /// Keeps the rows that satisfy all conditions, at most `limit`. The table must have been computed without
+    /// a limit.
     ///
     /// # Errors
     ///
@@ -144,7 +150,8 @@ pub trait Table: Serialize + Sized {
         self.write_totals(page.style, out)
     }
 
-    /// Writes the table as text: warnings, the rows, the totals, the trust block. The style may leave out all but the rows.
+    /// Writes the table as text: warnings, the rows, the totals, the trust block. The style may leave out all
+    /// but the rows.
     ///
     /// # Errors
     ///
@@ -205,8 +212,8 @@ pub trait Table: Serialize + Sized {
     }
 }
 
-/// Writes aligned columns of what people see, the name of the row last, then the number of hidden rows. An exclamation mark precedes
-/// the name of a row that lost something.
+/// Writes aligned columns of what people see, the name of the row last, then the number of hidden rows. An
+/// exclamation mark precedes the name of a row that lost something.
 pub(crate) fn write_table<T: Table>(
     table: &T,
     columns: &[Column<T::Row>],
@@ -257,8 +264,8 @@ pub(crate) fn write_table<T: Table>(
     layout::hidden_columns(left_out, style, out)
 }
 
-/// Returns the number of last rows that are of kernel locks which hardly anybody waited for, if no other row follows them. `of` returns the
-/// kind of the locks of a row, and its waiting.
+/// Returns the number of last rows that are of kernel locks which hardly anybody waited for, if no other row
+/// follows them. `of` returns the kind of the locks of a row, and its waiting.
 pub(crate) fn noise_of<T: Table>(
     table: &T,
     rows: &[T::Row],
@@ -274,8 +281,8 @@ pub(crate) fn noise_of<T: Table>(
     rows.iter().rev().take_while(is_noise).count()
 }
 
-/// Returns the number of last rows that the page leaves out, and words for all rows that are not shown: kernel locks that hardly anybody waited
-/// for, and rows whose sort column is 0.
+/// Returns the number of last rows that the page leaves out, and words for all rows that are not shown:
+/// kernel locks that hardly anybody waited for, and rows whose sort column is 0.
 fn unshown<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> (usize, String) {
     if !page.hides_zeros || !page.style.is_terminal {
         return (0, String::new());
@@ -293,8 +300,8 @@ fn unshown<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> (u
     }
 }
 
-/// Returns the number of last rows whose sort column is 0, and the words for that. If all rows are like that, or fit on the page, none is left
-/// out.
+/// Returns the number of last rows whose sort column is 0, and the words for that. If all rows are like that,
+/// or fit on the page, none is left out.
 fn zeros<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> Option<(usize, String)> {
     if table.hidden_rows() == 0 {
         return None;
@@ -308,7 +315,8 @@ fn zeros<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> Opti
         .then(|| (rows.len() - kept, format!(" with {} 0", sorted.field.heading)))
 }
 
-/// Declares the row of a table with the fields `rows`, `rows_total` and `trust`, whose rows are kept or dropped each by itself.
+/// Declares the row of a table with the fields `rows`, `rows_total` and `trust`, whose rows are kept or
+/// dropped each by itself.
 macro_rules! rows_and_trust {
     ($row:ty) => {
         type Row = $row;
@@ -354,8 +362,8 @@ fn share_of<R: 'static>(of: Column<R>, sum: i64) -> Column<R> {
     Column::ppm("pct", share, "The row's share of the sort column, of all rows.").not_sortable()
 }
 
-/// Returns the columns that may be left out, by index, the first one first: those with these headings, then the others from the right.
-/// The column that rows are sorted by and the share behind it stay.
+/// Returns the columns that may be left out, by index, the first one first: those with these headings, then
+/// the others from the right. The column that rows are sorted by and the share behind it stay.
 fn dispensable<R>(first: &[&str], columns: &[Column<R>], sorted: Option<usize>) -> Vec<usize> {
     let is_share = |at: usize| matches!(columns[at].field.kind, Kind::Ppm | Kind::Percent);
     let stays = |at: usize| sorted.is_some_and(|sorted| at == sorted || at == sorted + 1 && is_share(at));

@@ -1,9 +1,9 @@
 //! `klock timeline`: waiting and holding of each key in each period.
 //!
-//! A wait or hold that is longer than a period is split over the periods that it spans, so the cells of a key add up to its
-//! intervals, to the nanosecond; its start counts in one period. An interval that is open at the end counts until then, one that
-//! loss cut short counts nowhere. So abandoned waits and holds without an end are here, unlike in a report. Each of several traces
-//! counts time from its own start.
+//! A wait or hold that is longer than a period is split over the periods that it spans, so the cells of a key
+//! add up to its intervals, to the nanosecond; its start counts in one period. An interval that is open at
+//! the end counts until then, one that loss cut short counts nowhere. So abandoned waits and holds without an
+//! end are here, unlike in a report. Each of several traces counts time from its own start.
 //!
 //! Memory grows with the cells that are not empty, at most keys times periods.
 
@@ -57,8 +57,8 @@ pub const MOST_PERIODS: i64 = 100_000;
 ///
 /// # Errors
 ///
-/// A trace cannot be read, holds no events or lost too much, a filter finds nothing in any of them, or there would be too many
-/// periods.
+/// A trace cannot be read, holds no events or lost too much, a filter finds nothing in any of them, or there
+/// would be too many periods.
 pub fn timeline(traces: &[Trace], options: &Options) -> Result<Timeline, AnalyzeError> {
     let frames = options.by.frames(options.depth);
     let inputs = Input::open_all(traces, frames, &options.filter)?;
@@ -220,7 +220,8 @@ impl Table for Timeline {
         })
     }
 
-    /// A key is kept by its sums over all periods. Keys beyond the limit are one; those that are not kept are left out.
+    /// A key is kept by its sums over all periods. Keys beyond the limit are one; those that are not kept are
+    /// left out.
     fn retain(&mut self, keep: &dyn Fn(&PeriodRow) -> bool, limit: Option<usize>) {
         let times = (self.from_ns, self.to_ns);
         self.keys.retain(|series| keep(&PeriodRow::of(series, times, series.total)));

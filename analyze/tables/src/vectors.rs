@@ -1,4 +1,5 @@
-//! The vectors of docs/internals/vectors.txt: each is a small trace, with commands and some of the values that they print.
+//! The vectors of docs/internals/vectors.txt: each is a small trace, with commands and some of the values
+//! that they print.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! `klock whatif`: what a change of a lock would gain.
 //!
-//! The table has a row for each alternative: the predicted length of the run, its interval and the predicted waits. Each trace is read for the
-//! trust block, once to choose the part that is replayed, and once for the program, which is in memory. `docs/internals/causes.md` has the definitions.
+//! The table has a row for each alternative: the predicted length of the run, its interval and the predicted
+//! waits. Each trace is read for the trust block, once to choose the part that is replayed, and once for the
+//! program, which is in memory. `docs/internals/causes.md` has the definitions.
 
 use std::io::{self, Write};
 
@@ -35,7 +36,8 @@ pub const EVENTS: u64 = 1_000_000;
 /// The most events that can be replayed: a replay is in memory.
 pub const MOST_EVENTS: u64 = 5_000_000;
 
-/// The share of sleep in the holds of a lock from which on shorter work is not the whole answer, in millionths.
+/// The share of sleep in the holds of a lock from which on shorter work is not the whole answer, in
+/// millionths.
 const SLEEPS: i64 = 300_000;
 
 /// Options of the table.
@@ -47,7 +49,8 @@ pub struct WhatIfOptions {
     pub progress: Option<String>,
     /// The most events that are replayed.
     pub events: u64,
-    /// Whether sleep outside of locks ends at its recorded time, as the sleep of a server that waits for requests.
+    /// Whether sleep outside of locks ends at its recorded time, as the sleep of a server that waits for
+    /// requests.
     pub idle_open: bool,
     /// Whether to show predictions of replays that do not fit.
     pub anyway: bool,
@@ -82,8 +85,8 @@ pub struct WhatIf {
 ///
 /// # Errors
 ///
-/// A trace cannot be read, holds no events or lost too many, events were lost in the window, or a change names a lock or a site that a trace does
-/// not have, or a lock whose releases were not recorded.
+/// A trace cannot be read, holds no events or lost too many, events were lost in the window, or a change
+/// names a lock or a site that a trace does not have, or a lock whose releases were not recorded.
 pub fn whatif(traces: &[Trace], options: &WhatIfOptions) -> Result<WhatIf, AnalyzeError> {
     let has_progress = options.progress.is_some();
     let columns = columns(false, has_progress);
@@ -139,7 +142,8 @@ fn of_input(
     Ok((info, options.alternatives.iter().zip(resolved).map(row).collect()))
 }
 
-/// Predicts what each of these changes alone would gain, from so many events in the middle of a trace. Returns the number of events, too.
+/// Predicts what each of these changes alone would gain, from so many events in the middle of a trace.
+/// Returns the number of events, too.
 pub fn predict_each<'a>(
     input: &Input<'_>,
     events: u64,

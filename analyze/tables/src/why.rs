@@ -1,7 +1,8 @@
 //! `klock why`: the reasons of the waits for the worst locks, and the advice that follows, in sentences.
 //!
-//! One reading of each trace adds up how every lock was used and follows the causes of the waits for it. The worst locks are chosen then; rules
-//! judge their sums; text says the verdicts whose rule holds, all other formats have every rule with its value and its limit.
+//! One reading of each trace adds up how every lock was used and follows the causes of the waits for it. The
+//! worst locks are chosen then; rules judge their sums; text says the verdicts whose rule holds, all other
+//! formats have every rule with its value and its limit.
 
 use std::{
     borrow::Borrow,
@@ -162,8 +163,8 @@ impl<'a> Gathered<'a> {
         self.parts.push(parts);
     }
 
-    /// Chooses the locks that are judged, judges them by the causes of their waits, and may predict what the changes would gain that the verdicts
-    /// ask for.
+    /// Chooses the locks that are judged, judges them by the causes of their waits, and may predict what the
+    /// changes would gain that the verdicts ask for.
     pub fn finish(self, predicts: bool) -> Result<Why, AnalyzeError> {
         let Self { inputs, options, mut used, deadlocks, trusts, mut parts } = self;
         if options.limit.is_some() && options.filter == Filter::default() {
@@ -226,8 +227,8 @@ impl<'a> Gathered<'a> {
             locks_total = waited_for;
         }
         let mut ledger = None;
-        // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded. Longer waits that may be for a lock
-        // matter beside any lock.
+        // Where only the kernel's locks are waited for, threads may sleep for locks that are not recorded.
+        // Longer waits that may be for a lock matter beside any lock.
         if options.filter == Filter::default()
             && (undecided_ns > waited_ns || locks.iter().all(|lock| lock.quiet().is_some() || lock.kernel))
         {
@@ -250,8 +251,8 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected. The kind of each deadlock comes
-/// last.
+/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected.
+/// The kind of each deadlock comes last.
 fn deadlocked(
     input: &Input<'_>,
     outcome: &ReadOutcome,

@@ -1,5 +1,6 @@
-//! Records the end of a wait when the thread is cancelled in it. The C library unwinds the stack then, and the frames here have
-//! nothing that unwinders of C++ or Rust know, so this uses glibc's own cleanup handlers, which are older than those.
+//! Records the end of a wait when the thread is cancelled in it. The C library unwinds the stack then, and
+//! the frames here have nothing that unwinders of C++ or Rust know, so this uses glibc's own cleanup
+//! handlers, which are older than those.
 
 use core::ffi::{c_int, c_void};
 

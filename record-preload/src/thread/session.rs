@@ -1,5 +1,6 @@
-//! The session of a thread: it claims a slot in the region at the thread's first call, and gives it back at the thread's exit. Calls of
-//! a thread without a session are counted. All functions run once per session or rarely.
+//! The session of a thread: it claims a slot in the region at the thread's first call, and gives it back at
+//! the thread's exit. Calls of a thread without a session are counted. All functions run once per session or
+//! rarely.
 
 use core::{
     ffi::c_void,
@@ -21,17 +22,18 @@ use crate::{
     writer::Writer,
 };
 
-/// Rounds of destructors at a thread's exit (PTHREAD_DESTRUCTOR_ITERATIONS). The thread records until the last one.
+/// Rounds of destructors at a thread's exit (PTHREAD_DESTRUCTOR_ITERATIONS). The thread records until the
+/// last one.
 const ROUNDS: u32 = 4;
-/// A call of a signal handler is at least so many bytes below the interrupted call. The kernel's frame has the state of the floating-point unit,
-/// 512 bytes on x86_64 and 528 on aarch64, the other registers and the facts of the signal, 440 bytes or more (Linux 2.6 to 7.2), and on
-/// x86_64 it leaves out 128 bytes.
+/// A call of a signal handler is at least so many bytes below the interrupted call. The kernel's frame has
+/// the state of the floating-point unit, 512 bytes on x86_64 and 528 on aarch64, the other registers and the
+/// facts of the signal, 440 bytes or more (Linux 2.6 to 7.2), and on x86_64 it leaves out 128 bytes.
 const SIGNAL_FRAME: usize = 1024;
 /// A thread without a session tries to start one every this many calls.
 const RETRY_CALLS: u64 = 256;
 
-/// Starts the session of the first thread. Runs before main, unless a constructor of another library locks earlier, while the
-/// environment is still as klock set it.
+/// Starts the session of the first thread. Runs before main, unless a constructor of another library locks
+/// earlier, while the environment is still as klock set it.
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"), used)]
 #[cfg_attr(test, allow(dead_code, reason = "tests are not interposed"))]
 static CONSTRUCTOR: extern "C" fn() = start_first;
@@ -45,12 +47,13 @@ extern "C" fn start_first() {
     sys::set_errno(errno);
 }
 
-/// Handles a call of a thread that does not record. Starts a session if possible, and returns whether the thread records now;
-/// if not, counts the call if it should have been recorded.
+/// Handles a call of a thread that does not record. Starts a session if possible, and returns whether the
+/// thread records now; if not, counts the call if it should have been recorded.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn try_start(thread: *mut Thread, stack_pointer: usize) -> bool {
-    // SAFETY: the block belongs to this thread. A signal handler that interrupts this function finds a valid state.
+    // SAFETY: the block belongs to this thread. A signal handler that interrupts this function finds a valid
+    // state.
     unsafe {
         let thread = &mut *thread;
         match thread.state {
@@ -71,8 +74,9 @@ pub(crate) unsafe fn try_start(thread: *mut Thread, stack_pointer: usize) -> boo
             }
             state::OFF | state::STARTING => false,
             state::UNRECORDED | state::EXITED => count_or_retry(thread),
-            // A call was interrupted while it wrote a record: by a signal handler, which is deeper in the stack by the kernel's frame at
-            // least, or by a jump out of a handler, after which it will not continue.
+            // A call was interrupted while it wrote a record: by a signal handler, which is deeper in the
+            // stack by the kernel's frame at least, or by a jump out of a handler, after which it will not
+            // continue.
             interrupted => {
                 if !process::is_current(thread.generation_counter, thread.generation) {
                     return start(thread);
@@ -93,8 +97,9 @@ pub(crate) unsafe fn try_start(thread: *mut Thread, stack_pointer: usize) -> boo
     }
 }
 
-/// Ends the session of a thread that left a change of its writer unfinished, and starts another one; returns whether it records now. What was
-/// published is whole. A handler that jumps out of this would leave nothing that can go on, so signals wait.
+/// Ends the session of a thread that left a change of its writer unfinished, and starts another one; returns
+/// whether it records now. What was published is whole. A handler that jumps out of this would leave nothing
+/// that can go on, so signals wait.
 unsafe fn start_again(thread: &mut Thread) -> bool {
     let permit = restrictions::permit();
     let blocked = permit.as_ref().map(|_| sys::block_signals());
@@ -145,7 +150,8 @@ unsafe fn start(thread: &mut Thread) -> bool {
     }
 }
 
-/// Prepares to count the calls of a thread. A child that cannot connect counts in its parent's region. Returns the new state.
+/// Prepares to count the calls of a thread. A child that cannot connect counts in its parent's region.
+/// Returns the new state.
 fn exclude(thread: &mut Thread) -> usize {
     thread.region = process::region();
     if thread.region.is_null() { state::OFF } else { state::EXCLUDED }
@@ -180,7 +186,8 @@ unsafe fn claim_slot(thread: &mut Thread, connection: Connection, may_call: bool
     } else {
         // SAFETY: the region is mapped.
         let comm = unsafe { slot::first_name(region) };
-        // With a filter, records have the time-stamp counter, and the C library reads it for this clock as well.
+        // With a filter, records have the time-stamp counter, and the C library reads it for this clock as
+        // well.
         Facts { tid: restrictions::own_tid(), comm, now_ns: clock::monotonic_ns() }
     };
     thread.tid = facts.tid;
@@ -231,7 +238,8 @@ fn prepare_stacks(thread: &mut Thread, may_call: bool) {
         if thread.stacks.is_null() {
             thread.stacks = table::take_reserved();
         }
-        // SAFETY: null or a table that belongs to this thread. A child inherits it, but stack numbers are per session.
+        // SAFETY: null or a table that belongs to this thread. A child inherits it, but stack numbers are per
+        // session.
         if let Some(table) = unsafe { thread.stacks.as_mut() } {
             table.clear();
         }

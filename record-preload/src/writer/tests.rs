@@ -275,8 +275,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever threads, handlers and klock do in whatever order: every record is delivered in order, or counted as lost, and
-    /// every chunk comes back.
+    /// Whatever threads, handlers and klock do in whatever order: every record is delivered in order, or
+    /// counted as lost, and every chunk comes back.
     #[test]
     fn every_record_is_delivered_or_counted_and_no_chunk_is_missing(
         steps in list((0_usize..4, step(), 1_usize..60), 1..200),

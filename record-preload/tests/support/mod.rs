@@ -1,6 +1,6 @@
-//! A recorder for tests: answers the requests of a command's processes, reads their chunks while they run, and returns the records
-//! of each thread. Checks what every reader relies on: known records, monotonic times, stacks written before their use, and LOST
-//! records that add up.
+//! A recorder for tests: answers the requests of a command's processes, reads their chunks while they run,
+//! and returns the records of each thread. Checks what every reader relies on: known records, monotonic
+//! times, stacks written before their use, and LOST records that add up.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -231,8 +231,8 @@ impl Outcome {
 /// Bound on what a test waits for; ends only what hangs.
 const HANGS: Duration = Duration::from_secs(300);
 
-/// Repeats an attempt until it returns something. `None` means that the machine did not do its part; what the library does wrong must
-/// panic instead.
+/// Repeats an attempt until it returns something. `None` means that the machine did not do its part; what the
+/// library does wrong must panic instead.
 pub(crate) fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

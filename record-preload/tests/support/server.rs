@@ -133,7 +133,8 @@ fn answer(listener: &OwnedFd, options: &Options) -> Option<Mapped> {
     }
 }
 
-/// Returns the clock that klock would choose: only where the kernel uses the time-stamp counter, it is the same on all processors.
+/// Returns the clock that klock would choose: only where the kernel uses the time-stamp counter, it is the
+/// same on all processors.
 fn cheapest_clock() -> u32 {
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let is_stable = source.is_ok_and(|source| source.trim() == "tsc");
@@ -195,7 +196,8 @@ fn drain(mapped: &mut Mapped, options: &Options) {
     }
 }
 
-/// Reads what a thread has published. Takes the chunk of a thread that has published nothing since the last time.
+/// Reads what a thread has published. Takes the chunk of a thread that has published nothing since the last
+/// time.
 unsafe fn read(
     session: &mut ThreadSession,
     region: *mut Region,

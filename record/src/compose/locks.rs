@@ -1,8 +1,8 @@
 //! The locks table. It knows the present incarnation of the lock at each address.
 //!
-//! An address belongs to the kernel or to one incarnation of a process. Initialising or destroying a lock there starts or ends an
-//! incarnation of the lock. Names are found elsewhere ([`symbols`](crate::names::symbols)); [`Locks::take_new`] returns the locks that
-//! have none yet.
+//! An address belongs to the kernel or to one incarnation of a process. Initialising or destroying a lock
+//! there starts or ends an incarnation of the lock. Names are found elsewhere
+//! ([`symbols`](crate::names::symbols)); [`Locks::take_new`] returns the locks that have none yet.
 
 use std::{
     collections::BTreeMap,
@@ -47,8 +47,8 @@ pub(crate) struct NewLock {
     pub kind: LockKind,
 }
 
-/// The size of a lock of this kind on x86-64, in bytes: of the C library's with glibc, of Rust's as far as its futexes go; `None` if
-/// no task waits on a futex in it.
+/// The size of a lock of this kind on x86-64, in bytes: of the C library's with glibc, of Rust's as far as
+/// its futexes go; `None` if no task waits on a futex in it.
 const fn bytes_of(kind: LockKind) -> Option<u64> {
     match kind {
         LockKind::PthreadMutex => Some(40),

@@ -1,11 +1,12 @@
-//! Composes rows of the trace from wire records in the order of time: one state machine without input or output of its own.
+//! Composes rows of the trace from wire records in the order of time: one state machine without input or
+//! output of its own.
 //!
-//! Rows report what was seen, in the terms of the format. The composer joins only records of one attempt of one task: the begin
-//! and the end of a wait, the call and the return of a function. Holds, waits and contention over a whole trace are left to the
-//! analysis.
+//! Rows report what was seen, in the terms of the format. The composer joins only records of one attempt of
+//! one task: the begin and the end of a wait, the call and the return of a function. Holds, waits and
+//! contention over a whole trace are left to the analysis.
 //!
-//! **Loss.** When events of a CPU are missing, any open wait or call may have ended and begun again unseen, on any CPU. So
-//! nothing is paired across a loss: an acquisition that began before it has no `wait_ns`.
+//! **Loss.** When events of a CPU are missing, any open wait or call may have ended and begun again unseen,
+//! on any CPU. So nothing is paired across a loss: an acquisition that began before it has no `wait_ns`.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -89,8 +90,8 @@ pub(crate) struct ComposerStats {
 }
 
 impl Composer {
-    /// Starts with the known tasks. `futexes` means that futex waits are recorded; otherwise, the sleep in a wait is unknown.
-    /// `drops_begins` means that the kernel side leaves begins out on purpose.
+    /// Starts with the known tasks. `futexes` means that futex waits are recorded; otherwise, the sleep in a
+    /// wait is unknown. `drops_begins` means that the kernel side leaves begins out on purpose.
     pub(crate) fn new(tasks: Tasks, futexes: bool, drops_begins: bool) -> Self {
         Self {
             tasks,
@@ -108,15 +109,15 @@ impl Composer {
         }
     }
 
-    /// Leaves out what this process does until it executes its program, which is klock's doing. It runs it at `running_ns`
-    /// (CLOCK_MONOTONIC, in nanoseconds): the record of the execution may be lost.
+    /// Leaves out what this process does until it executes its program, which is klock's doing. It runs it at
+    /// `running_ns` (CLOCK_MONOTONIC, in nanoseconds): the record of the execution may be lost.
     pub(crate) fn without_launch_of(mut self, pid: u32, running_ns: i64) -> Self {
         self.launching = Some((pid, running_ns as u64));
         self
     }
 
-    /// Adds processes that record themselves. `tasks_reported` means that the kernel side reports starts and exits of tasks;
-    /// records that `filters` do not select are dropped here.
+    /// Adds processes that record themselves. `tasks_reported` means that the kernel side reports starts and
+    /// exits of tasks; records that `filters` do not select are dropped here.
     pub(crate) fn with_preload(self, tasks_reported: bool, filters: Filters) -> Self {
         let switches = Switches::new(tasks_reported, &filters);
         Self { sessions: preload::Sessions::new(tasks_reported, filters), switches, ..self }
@@ -131,8 +132,8 @@ impl Composer {
         sessions.step(ts_ns, session, step, user, &mut Context { tasks, locks, stacks, unpaired, out });
     }
 
-    /// Gives the stacks in a chunk of a thread session, which is composed later, their ids. Returns `false` if its process is not known before it
-    /// is composed.
+    /// Gives the stacks in a chunk of a thread session, which is composed later, their ids. Returns `false`
+    /// if its process is not known before it is composed.
     pub(crate) fn see(&mut self, session: u32, chunk: &Chunk) -> bool {
         self.sessions.see(session, chunk, &mut self.stacks)
     }
@@ -157,7 +158,8 @@ impl Composer {
         }
     }
 
-    /// Returns the threads that have slept since `before_ns` with a lock for which others have waited since then, each once in a sleep.
+    /// Returns the threads that have slept since `before_ns` with a lock for which others have waited since
+    /// then, each once in a sleep.
     pub(crate) fn sleepers(&mut self, before_ns: i64) -> Vec<Sleeper> {
         let mut awaited = self.user.awaited(before_ns);
         if awaited.is_empty() {
@@ -197,7 +199,8 @@ impl Composer {
         out.extend(lost_by_cpu.into_iter().map(|(cpu, count)| lost_row(self.stats.last_ns, cpu, count)));
     }
 
-    /// Appends the rows of threads of a process that wait for each other's mutexes: each has the mutex that the thread before it wants.
+    /// Appends the rows of threads of a process that wait for each other's mutexes: each has the mutex that
+    /// the thread before it wants.
     pub(crate) fn deadlock(&mut self, pid: u32, threads: &[StuckThread], ts_ns: i64, out: &mut EventColumns) {
         let space = Space::Process(self.tasks.process(pid), pid);
         let before = threads.iter().cycle().skip(threads.len() - 1);
@@ -325,8 +328,8 @@ impl Composer {
 
     fn header(&mut self, event: &WireEvent) -> Header {
         let (process, task) = self.tasks.seen(event.tgid, event.tid, event.cpu);
-        // Stacks that are older than their event have a CPU and a number of their own, and so have those of its waker, which
-        // was on another CPU.
+        // Stacks that are older than their event have a CPU and a number of their own, and so have those of
+        // its waker, which was on another CPU.
         let here = (event.cpu, event.seq);
         let elsewhere = |at: u64| (stack_key::cpu(at), stack_key::seq(at));
         let (own, peers, caller) = match event.code {
@@ -386,9 +389,9 @@ fn lost_row(ts_ns: i64, cpu: u32, count: u64) -> Event {
 
 /// Composes the records of both sides in order of time.
 ///
-/// Kernel records are complete up to `kernel_ns`. Stops there, at the time up to which the processes' own records are complete, or after
-/// `budget` records, from which it takes those that it composes. Calls `added` after each record. Returns the time up to which
-/// everything is composed.
+/// Kernel records are complete up to `kernel_ns`. Stops there, at the time up to which the processes' own
+/// records are complete, or after `budget` records, from which it takes those that it composes. Calls `added`
+/// after each record. Returns the time up to which everything is composed.
 pub(crate) fn compose_ordered(
     (orderer, mut merger): (&mut Orderer, Option<&mut Merger>),
     kernel_ns: u64,

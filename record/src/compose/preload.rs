@@ -52,7 +52,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Starts without processes. `tasks_reported` means that the kernel side reports starts and exits of tasks.
+    /// Starts without processes. `tasks_reported` means that the kernel side reports starts and exits of
+    /// tasks.
     pub(crate) fn new(tasks_reported: bool, filters: Filters) -> Self {
         Self {
             sessions: Vec::new(),
@@ -64,8 +65,8 @@ impl Sessions {
         }
     }
 
-    /// Gives the stacks in a chunk their ids, long before the chunk is composed, so that they are looked up while its process runs. Returns
-    /// `false` if its process waits to be composed itself.
+    /// Gives the stacks in a chunk their ids, long before the chunk is composed, so that they are looked up
+    /// while its process runs. Returns `false` if its process waits to be composed itself.
     pub(crate) fn see(&mut self, number: u32, chunk: &Chunk, stacks: &mut Stacks) -> bool {
         let units = match chunk {
             Chunk::Start(session) => {
@@ -142,7 +143,8 @@ impl Sessions {
             let (process, tasks) = (Arc::clone(image), FxHashMap::default());
             Image { process, space, tasks, threads: Threads::default(), is_over: false }
         });
-        // A thread that exited before it was seen may claim the id of another process's thread, of which more records come.
+        // A thread that exited before it was seen may claim the id of another process's thread, of which more
+        // records come.
         let tid = if *is_seen || !context.tasks.is_of_other(pid, *tid) { *tid } else { pid };
         if !tasks_reported {
             context.tasks.start_thread(pid, tid, comm, *start_ns as i64);
@@ -154,7 +156,8 @@ impl Sessions {
         if let Some(before) = before.and_then(|before| self.sessions.get_mut(before as usize))
             && before.as_ref().is_some_and(|before| before.image != image.id)
         {
-            // The id belongs to this process now, so the thread of the other one has exited, whatever its memory contains.
+            // The id belongs to this process now, so the thread of the other one has exited, whatever its
+            // memory contains.
             *before = None;
         }
         user.forget(key);
@@ -305,7 +308,8 @@ impl Sessions {
     }
 }
 
-/// Returns the id of the stack that a record and the units behind it report, and charges a new one to its process.
+/// Returns the id of the stack that a record and the units behind it report, and charges a new one to its
+/// process.
 fn stack_of(
     address_space: (ProcessKey, u32),
     process: &ProcessImage,
@@ -319,15 +323,16 @@ fn stack_of(
     (id, if is_new { process.account.charge(Item::Stack(count)) } else { Ok(()) })
 }
 
-/// Whether [`simple_row`] adds the row of an acquisition or a release: the lock is a mutex, or of another kind whose holders
-/// need not be known.
+/// Whether [`simple_row`] adds the row of an acquisition or a release: the lock is a mutex, or of another
+/// kind whose holders need not be known.
 #[inline]
 fn is_simple(record: &Record) -> bool {
     matches!(record.api(), api::MUTEX | api::SPIN) && record.address() != 0
 }
 
-/// Adds the row of an acquisition without a wait, or of a release, as [`UserLocks::add`] does. Most records are of these kinds and need
-/// nothing that [`UserLocks`] knows. Returns `false` if the process's budget is exceeded.
+/// Adds the row of an acquisition without a wait, or of a release, as [`UserLocks::add`] does. Most records
+/// are of these kinds and need nothing that [`UserLocks`] knows. Returns `false` if the process's budget is
+/// exceeded.
 #[inline(always)]
 fn simple_row(
     ts_ns: i64,

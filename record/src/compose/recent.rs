@@ -3,7 +3,8 @@
 
 /// The key of a table with recent entries.
 pub(crate) trait RecentKey: Copy + Eq {
-    /// Returns a number. Of keys whose numbers differ by a multiple of the number of places, only the last one is recent.
+    /// Returns a number. Of keys whose numbers differ by a multiple of the number of places, only the last
+    /// one is recent.
     fn number(&self) -> usize;
 }
 

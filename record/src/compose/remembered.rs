@@ -1,7 +1,7 @@
 //! A table of bounded size: it forgets what was used longest ago.
 //!
-//! For example, the ids of stacks: a recording of days meets new stacks all the time, and most old ones do not come again. A stack that comes
-//! again after it was forgotten gets another id.
+//! For example, the ids of stacks: a recording of days meets new stacks all the time, and most old ones do
+//! not come again. A stack that comes again after it was forgotten gets another id.
 
 use std::{hash::Hash, mem};
 

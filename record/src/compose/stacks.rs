@@ -1,9 +1,11 @@
 //! The stacks table. It gives each stack of the kernel's stack map a dense id of the trace.
 //!
-//! An id of the map stands for the same frames during a whole recording, but user frames mean something else in another process.
-//! Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks that were seen for the first time.
+//! An id of the map stands for the same frames during a whole recording, but user frames mean something else
+//! in another process. Frames are looked up and resolved elsewhere; [`Stacks::take_new`] returns the stacks
+//! that were seen for the first time.
 //!
-//! Memory is bounded: the stacks that were seen last are remembered, and a stack that comes again after it was forgotten gets another id.
+//! Memory is bounded: the stacks that were seen last are remembered, and a stack that comes again after it
+//! was forgotten gets another id.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -51,8 +53,8 @@ pub(crate) struct RawStack {
     pub process: Option<(ProcessKey, u32)>,
     pub kernel: Half,
     pub user: Half,
-    /// The return address on top of the user stack at the entry of a function, which frame pointers do not show yet; 0 if
-    /// there is none.
+    /// The return address on top of the user stack at the entry of a function, which frame pointers do not
+    /// show yet; 0 if there is none.
     pub caller: u64,
 }
 
@@ -114,7 +116,8 @@ pub(crate) struct Stacks {
     mapped: Remembered<Mapped, StackId, MAX_STACKS>,
     #[serde(skip)]
     recent: Recent<Mapped, StackId, 256>,
-    /// The others, by a hash of 64 bits: two of a million stacks have the same one with a probability of 3 in 100 million.
+    /// The others, by a hash of 64 bits: two of a million stacks have the same one with a probability of 3 in
+    /// 100 million.
     inlined: Remembered<u64, StackId, MAX_STACKS>,
     /// Frames that were announced before their event, by CPU, number, user and peer.
     #[serde(skip)]
@@ -155,9 +158,11 @@ struct Announced {
     frames: Box<[u64]>,
 }
 
-/// Maximum number of inline frames that wait for their event, 30 MB with 60 addresses each. The event of some never comes, because its ring was full.
+/// Maximum number of inline frames that wait for their event, 30 MB with 60 addresses each. The event of some
+/// never comes, because its ring was full.
 const MAX_ANNOUNCED: usize = 1 << 16;
-/// Number of stacks that are remembered, of each sort: as many as a table of 2^17 places holds. They take up to 20 MB.
+/// Number of stacks that are remembered, of each sort: as many as a table of 2^17 places holds. They take up
+/// to 20 MB.
 const MAX_STACKS: usize = 7 << 14;
 /// Number of unwound stacks whose frames are remembered. Those of 30 frames take up to 20 MB.
 const MAX_UNWOUND: usize = 7 << 12;
@@ -167,7 +172,8 @@ impl Stacks {
     pub(crate) fn announce(&mut self, record: &WireStack) {
         if self.announced.len() >= MAX_ANNOUNCED {
             let newest = record.ts_ns;
-            // A look at all of them takes as long as a thousand records, and most of them are still waited for.
+            // A look at all of them takes as long as a thousand records, and most of them are still waited
+            // for.
             if newest.saturating_sub(self.announced_ns) >= MAX_AGE_NS / 10 {
                 self.announced_ns = newest;
                 self.announced.retain(|_, old| newest.saturating_sub(old.ts_ns) < MAX_AGE_NS);
@@ -182,7 +188,8 @@ impl Stacks {
         self.announced.insert((record.cpu, record.seq, record.user != 0, record.peer != 0), announced);
     }
 
-    /// Adds a stack that was unwound, and returns the number of its frames; `None` if there are none. Its event is composed later.
+    /// Adds a stack that was unwound, and returns the number of its frames; `None` if there are none. Its
+    /// event is composed later.
     pub(crate) fn announce_unwound(&mut self, header: &WireUserStack, frames: Frames) -> Option<UnwoundId> {
         if frames.addresses.is_empty() {
             return None;
@@ -202,7 +209,8 @@ impl Stacks {
         Some(id)
     }
 
-    /// Adds a stack whose frames are known by their number, without a walk of its own. Returns `false` if they are forgotten.
+    /// Adds a stack whose frames are known by their number, without a walk of its own. Returns `false` if
+    /// they are forgotten.
     pub(crate) fn announce_known(&mut self, header: &WireUserStack, frames: Option<UnwoundId>) -> bool {
         let Some(frames) = frames else { return true };
         let is_known = self.unwound_frames.get(&frames).is_some();
@@ -212,12 +220,14 @@ impl Stacks {
         is_known
     }
 
-    /// Returns whether a BPF program has recognized a stack whose frames are forgotten, since the last call. It is to forget what it recognizes.
+    /// Returns whether a BPF program has recognized a stack whose frames are forgotten, since the last call.
+    /// It is to forget what it recognizes.
     pub(crate) fn take_misses(&mut self) -> bool {
         std::mem::take(&mut self.misses_frames)
     }
 
-    /// Drops the stacks of a process since a time that were not walked themselves: it runs another program since then.
+    /// Drops the stacks of a process since a time that were not walked themselves: it runs another program
+    /// since then.
     pub(crate) fn forget_known_since(&mut self, tgid: u32, ts_ns: u64) {
         self.unwound.retain(|stack| !stack.is_known || stack.tgid != tgid || stack.ts_ns < ts_ns);
     }
@@ -316,7 +326,8 @@ impl Stacks {
         std::mem::take(&mut self.new)
     }
 
-    /// Returns the frames with a number. If they are forgotten, there are none, and the stack counts as not unwound.
+    /// Returns the frames with a number. If they are forgotten, there are none, and the stack counts as not
+    /// unwound.
     fn unwound_half(&mut self, id: UnwoundId) -> Option<Half> {
         let found = self.unwound_frames.get(&id);
         if found.is_none() {

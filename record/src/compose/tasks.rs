@@ -1,8 +1,8 @@
 //! The tasks table. It knows the present incarnation of each task and process by its id.
 //!
-//! A thread id is reused after its owner has exited, and a process runs another program after an exec; each of these is a row of
-//! its own. Only tasks that some event names get a row. Facts from `/proc` about a task that no descriptor announced come
-//! through [`Lookup`], so that nothing here reads a file.
+//! A thread id is reused after its owner has exited, and a process runs another program after an exec; each
+//! of these is a row of its own. Only tasks that some event names get a row. Facts from `/proc` about a task
+//! that no descriptor announced come through [`Lookup`], so that nothing here reads a file.
 
 use std::collections::VecDeque;
 
@@ -147,7 +147,8 @@ impl Tasks {
         tasks
     }
 
-    /// The present incarnation of a task's process, and the row of the task. Thread 0 is the idle task of `cpu`.
+    /// The present incarnation of a task's process, and the row of the task. Thread 0 is the idle task of
+    /// `cpu`.
     pub(crate) fn seen(&mut self, tgid: u32, tid: u32, cpu: u32) -> (ProcessKey, TaskId) {
         if let Some(recent) = self.recent.get(&(tgid, tid)) {
             return recent;
@@ -204,8 +205,8 @@ impl Tasks {
         Some(self.id(tgid, tid, 0))
     }
 
-    /// The row of a goroutine of a process, by the address of its `runtime.g`, which Go uses again for another goroutine. Goroutines
-    /// have negative numbers, in the order in which they were seen.
+    /// The row of a goroutine of a process, by the address of its `runtime.g`, which Go uses again for
+    /// another goroutine. Goroutines have negative numbers, in the order in which they were seen.
     pub(crate) fn goroutine(&mut self, process: ProcessKey, tgid: u32, goroutine: u64) -> TaskId {
         let number = -1 - self.goroutines.len() as i32;
         let Self { goroutines, rows, by_tid, .. } = self;
@@ -278,7 +279,8 @@ impl Tasks {
         }
     }
 
-    /// Starts a process that asked to be recorded: with a new program, or as a child that continues its parent's.
+    /// Starts a process that asked to be recorded: with a new program, or as a child that continues its
+    /// parent's.
     pub(crate) fn start_image(&mut self, pid: u32, known: Option<Known>, ts_ns: i64, new_program: bool) {
         self.exit(pid, ts_ns);
         self.start_process(pid, ts_ns);
@@ -288,14 +290,16 @@ impl Tasks {
         self.start(Known { start_ns, ..known });
     }
 
-    /// Notes the group in which a process was found as it asked to be recorded: it may have left its parent's.
+    /// Notes the group in which a process was found as it asked to be recorded: it may have left its
+    /// parent's.
     pub(crate) fn move_to(&mut self, pid: u32, group: &ControlGroup) {
         if let Some(leader) = self.by_tid.get_mut(&pid) {
             leader.known.group.clone_from(group);
         }
     }
 
-    /// Starts a thread of a process that records itself, at its birth. Of a process that is not known, nothing is.
+    /// Starts a thread of a process that records itself, at its birth. Of a process that is not known,
+    /// nothing is.
     pub(crate) fn born(&mut self, tgid: u32, tid: u32, parent_tid: u32, ts_ns: i64) {
         if tid == tgid || !self.processes.contains_key(&tgid) {
             return;
@@ -328,8 +332,8 @@ impl Tasks {
         }
     }
 
-    /// Starts a thread that records itself. The leader started with its process, and a thread that was born or exited just now still is the
-    /// same thread.
+    /// Starts a thread that records itself. The leader started with its process, and a thread that was born
+    /// or exited just now still is the same thread.
     pub(crate) fn start_thread(&mut self, pid: u32, tid: u32, comm: &[u8; 16], ts_ns: i64) {
         const SAME_THREAD_NS: i64 = 10_000_000;
         let known = self.by_tid.get_mut(&tid).filter(|known| known.known.tgid == pid);
@@ -368,7 +372,8 @@ impl Tasks {
         }
     }
 
-    /// Reads the times of each process that, as far as is known, runs. The processor time counts if it started at this time or later.
+    /// Reads the times of each process that, as far as is known, runs. The processor time counts if it
+    /// started at this time or later.
     pub(crate) fn read_process_times(&mut self, since_ns: i64, read: impl Fn(u32) -> ProcessTimes) {
         let Self { by_tid, rows, ids, .. } = self;
         for leader in by_tid.values_mut() {
@@ -433,7 +438,8 @@ impl Tasks {
         }
     }
 
-    /// Removes what is known of threads that ended before, but for their rows: they take locks while they exit, and not long after that.
+    /// Removes what is known of threads that ended before, but for their rows: they take locks while they
+    /// exit, and not long after that.
     fn forget(&mut self, before_ns: i64) {
         while let Some((exit_ns, tid)) = self.ended.front().copied()
             && exit_ns < before_ns

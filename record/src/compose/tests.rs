@@ -57,7 +57,8 @@ fn rows_of_a_command_begin_when_klock_knows_that_it_runs_if_the_record_of_the_ex
     s.expect([off_cpu(260, 10, 5)]);
 }
 
-// Records of any bytes become rows whose locks and tasks are known. The first byte of each says whether an event or a task is described.
+// Records of any bytes become rows whose locks and tasks are known. The first byte of each says whether an
+// event or a task is described.
 fuzz_target!(wire, |mut bytes: &[u8]| {
     let tasks = Tasks::new([], Box::new(|_, _| None));
     let mut composer = Composer::new(tasks, true, false);

@@ -1,5 +1,6 @@
-//! Turns facts about locks of programs into rows. One state machine for both decoders, [`probes`](super::probes) and
-//! [`preload`](super::preload), and for locks of the C library, of Rust and of Go.
+//! Turns facts about locks of programs into rows. One state machine for both decoders,
+//! [`probes`](super::probes) and [`preload`](super::preload), and for locks of the C library, of Rust and of
+//! Go.
 //!
 //! ```text
 //! facts                                    rows
@@ -11,11 +12,12 @@
 //! 300 B's wait returns                     300 B acquire c, waited 100 ns, 300 B acquire m
 //! ```
 //!
-//! A call is contended if its source reports that, if another task holds the lock when it begins, or if it waits on the lock's
-//! futex; never because it took long. A wait on a condition variable releases the mutex and takes it again: a release, a wait
-//! on the condition variable (idling, not contention), and a new acquisition at the site of the call. Every caller waits at a
-//! barrier, the last one included. Semaphores, barriers, condition variables and threads have no holders. Of locks of Rust and Go, only waits
-//! are recorded, so their holders are not known.
+//! A call is contended if its source reports that, if another task holds the lock when it begins, or if it
+//! waits on the lock's futex; never because it took long. A wait on a condition variable releases the mutex
+//! and takes it again: a release, a wait on the condition variable (idling, not contention), and a new
+//! acquisition at the site of the call. Every caller waits at a barrier, the last one included. Semaphores,
+//! barriers, condition variables and threads have no holders. Of locks of Rust and Go, only waits are
+//! recorded, so their holders are not known.
 
 use call::{Call, Condition, Sleep};
 use fact::{Action, Begin, Fact, LockWord, Outcome, call_of};
@@ -117,8 +119,8 @@ impl UserLocks {
         self.open.forget(key)
     }
 
-    /// Records of the kernel side are missing: a call that is open may be another one by now, and a lock may have another
-    /// holder.
+    /// Records of the kernel side are missing: a call that is open may be another one by now, and a lock may
+    /// have another holder.
     pub(crate) fn lost(&mut self) {
         self.holders.lost();
         self.open.lost();
@@ -130,8 +132,8 @@ impl UserLocks {
         *self = Self::new(self.no_sleep.is_known());
     }
 
-    /// Records of a thread that records itself are missing: whatever was open may be over. Returns the number of locks that were
-    /// examined for it.
+    /// Records of a thread that records itself are missing: whatever was open may be over. Returns the number
+    /// of locks that were examined for it.
     pub(crate) fn lost_by(&mut self, key: TaskKey) -> usize {
         self.open.forget(key);
         self.holders.forget_task(key)
@@ -261,8 +263,9 @@ impl UserLocks {
         context.joined(at, fact, address, lock);
     }
 
-    /// Adds the end of a wait on a condition variable. The caller has the mutex after a signal, after a timeout, and after
-    /// arguments that were refused before the mutex was released; not if it never had it, or if no task can have it any more.
+    /// Adds the end of a wait on a condition variable. The caller has the mutex after a signal, after a
+    /// timeout, and after arguments that were refused before the mutex was released; not if it never had it,
+    /// or if no task can have it any more.
     fn condition_returned(
         &mut self,
         at: &Header,
@@ -347,7 +350,8 @@ impl UserLocks {
     }
 }
 
-/// Whether the holders of this lock are needed: to infer whether calls wait, or to know the mode of an rwlock's release.
+/// Whether the holders of this lock are needed: to infer whether calls wait, or to know the mode of an
+/// rwlock's release.
 fn tracks_holders(at: &Header, fact: &Fact) -> bool {
     at.source == Source::Kernel && !is_slow_path(fact.function) || fact.kind() == LockKind::PthreadRwLock
 }
@@ -371,14 +375,15 @@ impl Context<'_> {
     }
 }
 
-// Futex waits inside calls. They are parts of these calls, and the first one may be the begin of a call's wait.
+// Futex waits inside calls. They are parts of these calls, and the first one may be the begin of a call's
+// wait.
 
 /// `include/uapi/linux/futex.h` (5.14)
 const FUTEX_LOCK_PI2: i32 = 13;
 
 impl UserLocks {
-    /// Adds a futex wait that began. Returns the part of the task's open call that it belongs to. The first wait for a lock
-    /// that seemed free begins the call's wait.
+    /// Adds a futex wait that began. Returns the part of the task's open call that it belongs to. The first
+    /// wait for a lock that seemed free begins the call's wait.
     pub(crate) fn futex_wait(
         &mut self,
         at: &Header,

@@ -19,7 +19,8 @@ pub(crate) fn empty_attributes() -> bpf_attr {
 ///
 /// Every pointer in the attributes must be valid for the command.
 pub(crate) unsafe fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i32> {
-    // SAFETY: the kernel accesses the attributes, whose size is given, and what they point to, which the caller vouches for.
+    // SAFETY: the kernel accesses the attributes, whose size is given, and what they point to, which the
+    // caller vouches for.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_bpf,

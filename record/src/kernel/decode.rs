@@ -1,4 +1,5 @@
-//! Decodes the bytes of a ring into wire records. It keeps no state, and only checks that the length fits and the code is known.
+//! Decodes the bytes of a ring into wire records. It keeps no state, and only checks that the length fits and
+//! the code is known.
 
 use trace_format::{
     event::MAX_TIME_NS,

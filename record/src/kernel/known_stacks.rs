@@ -1,8 +1,9 @@
-//! The stacks that the BPF programs recognize, as entries of the programs' maps. They save two fifths of what an event
-//! costs klock.
+//! The stacks that the BPF programs recognize, as entries of the programs' maps. They save two fifths of what
+//! an event costs klock.
 //!
-//! A program must never read an entry that is being written. The places of the array are used one after the other, one half of them at
-//! a time: when a half is full, all keys are removed, and the other half is used, whose keys were removed long ago.
+//! A program must never read an entry that is being written. The places of the array are used one after the
+//! other, one half of them at a time: when a half is full, all keys are removed, and the other half is used,
+//! whose keys were removed long ago.
 
 use std::fmt;
 
@@ -15,7 +16,8 @@ use trace_format::{
 
 use crate::system::priority::with_raised_priority;
 
-/// Time after which no program reads the place of a removed key any more, in ns. Programs take microseconds, but may be preempted.
+/// Time after which no program reads the place of a removed key any more, in ns. Programs take microseconds,
+/// but may be preempted.
 const REST_NS: u64 = 10_000_000_000;
 /// Maximum number of stacks that are added at once.
 const MAX_AT_ONCE: usize = 256;
@@ -88,7 +90,8 @@ impl KnownStacks {
         self.remove(removed.into_values().flatten());
     }
 
-    /// Gives the programs the stacks whose copies are not after `complete_ns`: executions of programs before that time are known.
+    /// Gives the programs the stacks whose copies are not after `complete_ns`: executions of programs before
+    /// that time are known.
     pub(crate) fn flush(&mut self, complete_ns: u64) {
         let mut changes = Vec::new();
         for (ts_ns, mut stack) in std::mem::take(&mut self.waiting) {
@@ -118,7 +121,8 @@ impl KnownStacks {
         self.change(&changes);
     }
 
-    /// Forgets all stacks, and goes on with the other half of the places. Returns `false` if programs may still read that one.
+    /// Forgets all stacks, and goes on with the other half of the places. Returns `false` if programs may
+    /// still read that one.
     fn use_other_half(&mut self, now_ns: u64) -> bool {
         if self.places < 2 || self.left_ns.is_some_and(|left_ns| now_ns < left_ns.saturating_add(REST_NS)) {
             return false;
@@ -147,7 +151,8 @@ impl KnownStacks {
         self.change(&changes);
     }
 
-    /// Makes changes. If the kernel refuses one, programs recognize fewer stacks, and copy the others as before.
+    /// Makes changes. If the kernel refuses one, programs recognize fewer stacks, and copy the others as
+    /// before.
     fn change(&mut self, changes: &[Change]) {
         let made = if changes.is_empty() { 0 } else { self.maps.change(changes) };
         for change in &changes[made..] {
@@ -177,7 +182,8 @@ pub(crate) mod tests;
 #[derive(Clone, Copy)]
 pub(crate) struct Key(KnownStackKey);
 
-// SAFETY: repr(transparent) over a repr(C) struct of integers, with its padding written out; every bit pattern is valid.
+// SAFETY: repr(transparent) over a repr(C) struct of integers, with its padding written out; every bit
+// pattern is valid.
 unsafe impl aya::Pod for Key {}
 
 /// [`KnownStack`], likewise.

@@ -1,10 +1,11 @@
 //! Probes on the returns of kernel functions, with room for as many concurrent calls as the kernel permits.
 //!
-//! A kretprobe keeps a record for every task that is inside the function, including sleeping tasks. One that is created by
-//! `perf_event_open` has room for ten records or twice the number of CPUs, and drops other returns silently
-//! (`kernel/kprobes.c`, `register_kretprobe`): in a function that waits for locks, exactly when contention is highest. tracefs
-//! allows a larger number. So the probes are created by a line in `kprobe_events` and a perf event on the resulting
-//! tracepoint. Probes that a killed klock left behind are removed by the next one.
+//! A kretprobe keeps a record for every task that is inside the function, including sleeping tasks. One that
+//! is created by `perf_event_open` has room for ten records or twice the number of CPUs, and drops other
+//! returns silently (`kernel/kprobes.c`, `register_kretprobe`): in a function that waits for locks, exactly
+//! when contention is highest. tracefs allows a larger number. So the probes are created by a line in
+//! `kprobe_events` and a perf event on the resulting tracepoint. Probes that a killed klock left behind are
+//! removed by the next one.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,7 +17,8 @@ use std::{
 use super::bpf::{perf_attributes, perf_event_open};
 use crate::setup::host::TRACEFS;
 
-/// The maximum number of concurrent calls that the kernel permits (`KRETPROBE_MAXACTIVE_MAX`, `kernel/trace/trace_kprobe.c`, 5.10 to 7.2).
+/// The maximum number of concurrent calls that the kernel permits (`KRETPROBE_MAXACTIVE_MAX`,
+/// `kernel/trace/trace_kprobe.c`, 5.10 to 7.2).
 const MAX_ACTIVE: u32 = 4096;
 
 /// The prefix of the group names of klock's probes, followed by klock's PID.
@@ -53,7 +55,8 @@ impl Kretprobes {
         Ok(())
     }
 
-    /// Returns the number of missed returns by function, for functions with any. Empty if the kernel's count is not correct.
+    /// Returns the number of missed returns by function, for functions with any. Empty if the kernel's count
+    /// is not correct.
     pub(crate) fn misses(&self) -> Vec<(String, u64)> {
         if !self.misses_counted {
             return Vec::new();
@@ -96,7 +99,8 @@ fn remove_stale(tracefs: &Path) {
     }
 }
 
-/// Returns the names of klock's probes whose process does not exist, from lines `r4096:klock_12/mutex_lock_12 mutex_lock`.
+/// Returns the names of klock's probes whose process does not exist, from lines `r4096:klock_12/mutex_lock_12
+/// mutex_lock`.
 fn stale(lines: &str, exists: impl Fn(u32) -> bool) -> Vec<&str> {
     lines
         .lines()
@@ -119,8 +123,8 @@ fn misses_in(lines: &str, names: &[String]) -> Vec<(String, u64)> {
     lines.lines().filter_map(misses).collect()
 }
 
-/// Opens a perf event on a tracepoint and attaches a program. The program runs for all tasks on all CPUs, whichever CPU is
-/// given (`perf_trace_run_bpf_submit` and `kretprobe_perf_func`, `kernel/trace`).
+/// Opens a perf event on a tracepoint and attaches a program. The program runs for all tasks on all CPUs,
+/// whichever CPU is given (`perf_trace_run_bpf_submit` and `kretprobe_perf_func`, `kernel/trace`).
 fn run_on_tracepoint(id: u64, program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     const PERF_TYPE_TRACEPOINT: u32 = 2;
     /// `_IOW('$', 8, __u32)` and `_IO('$', 0)` (`include/uapi/linux/perf_event.h`).

@@ -1,8 +1,10 @@
-//! The mappings of code in the processes of a command, as the kernel reports them: `/proc` has none of a process that has ended, and some
-//! end before klock reads there. In come the rings of perf events on the command; out come texts as `/proc/PID/maps` has them.
+//! The mappings of code in the processes of a command, as the kernel reports them: `/proc` has none of a
+//! process that has ended, and some end before klock reads there. In come the rings of perf events on the
+//! command; out come texts as `/proc/PID/maps` has them.
 //!
-//! A text belongs to one program of a process. The kernel reports the mappings of a new program before the execution itself, so a
-//! text is taken when the execution is known ([`MapRecords::take`]), and before the next one.
+//! A text belongs to one program of a process. The kernel reports the mappings of a new program before the
+//! execution itself, so a text is taken when the execution is known ([`MapRecords::take`]), and before the
+//! next one.
 
 use std::{collections::BTreeMap, io};
 

@@ -1,8 +1,9 @@
 //! Puts the records of all CPUs into the order of time, within a bounded window.
 //!
-//! The ring of each CPU is in order; the rings are read one after the other. Records before the start of the previous drain were
-//! in their rings when this drain started, so they can be emitted: no earlier record can come, unless a BPF program was held up
-//! between taking the time and submitting its record. Such late records are counted and emitted.
+//! The ring of each CPU is in order; the rings are read one after the other. Records before the start of the
+//! previous drain were in their rings when this drain started, so they can be emitted: no earlier record can
+//! come, unless a BPF program was held up between taking the time and submitting its record. Such late
+//! records are counted and emitted.
 
 use std::{
     cmp::Reverse,
@@ -33,7 +34,8 @@ impl Record {
     }
 }
 
-/// Maximum number of drained records that wait to be composed, some 30 MB. With more of them, draining waits, and none waits for its stack.
+/// Maximum number of drained records that wait to be composed, some 30 MB. With more of them, draining waits,
+/// and none waits for its stack.
 pub(crate) const MAX_WAITING: usize = 1 << 18;
 /// Maximum number of records of a run: as many as come in a round of most recordings.
 const MAX_RUN: usize = 1 << 12;
@@ -42,7 +44,8 @@ const MAX_IDLE: usize = 16;
 
 /// Merges records by time. Records of equal time stay in the order in which they were pushed.
 ///
-/// Records are pushed in runs that are in the order of time, a few for each ring and drain, so they stay where they are until they are taken.
+/// Records are pushed in runs that are in the order of time, a few for each ring and drain, so they stay
+/// where they are until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Orderer {
     runs: Vec<Run>,
@@ -238,7 +241,8 @@ mod tests {
             prop_assert_eq!(orderer.late, 0);
         }
 
-        /// Whatever is pushed and taken in whatever order, the records are those of a stable sort, and those that wait are counted.
+        /// Whatever is pushed and taken in whatever order, the records are those of a stable sort, and those
+        /// that wait are counted.
         #[test]
         fn pushes_and_pops_in_any_order_are_a_stable_sort_of_what_waits(
             steps in prop::collection::vec((0_u64..40, any::<bool>(), 0_u64..60), 0..200),

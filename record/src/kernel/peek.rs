@@ -1,8 +1,9 @@
 //! Reads the kernel's memory from user space.
 //!
-//! A small BPF program (`record-ebpf`, `peek`) copies memory to a map. It is never attached: the kernel runs it on request
-//! (`BPF_PROG_TEST_RUN` of raw tracepoints, 5.10), on any CPU, in about two microseconds. aya supports this only through its own
-//! handle of the program, which is dropped at the end of the recording, while names are still looked up.
+//! A small BPF program (`record-ebpf`, `peek`) copies memory to a map. It is never attached: the kernel runs
+//! it on request (`BPF_PROG_TEST_RUN` of raw tracepoints, 5.10), on any CPU, in about two microseconds. aya
+//! supports this only through its own handle of the program, which is dropped at the end of the recording,
+//! while names are still looked up.
 
 use std::{
     fmt, io,
@@ -20,12 +21,14 @@ use crate::{
 
 /// The memory of a kernel: the running one, or a fake one in tests.
 ///
-/// All methods return `None` if the memory cannot be read, for lack of permission or because nothing is mapped there.
+/// All methods return `None` if the memory cannot be read, for lack of permission or because nothing is
+/// mapped there.
 pub trait Memory {
     /// Copies memory at an address to `into`.
     fn read(&mut self, address: u64, into: &mut [u8]) -> Option<()>;
 
-    /// Returns the address of the current `task_struct` of a CPU; without a CPU, the `task_struct` of the calling thread.
+    /// Returns the address of the current `task_struct` of a CPU; without a CPU, the `task_struct` of the
+    /// calling thread.
     fn task(&mut self, cpu: Option<u32>) -> Option<u64>;
 
     /// Reads a 64-bit word.
@@ -80,7 +83,8 @@ impl fmt::Debug for Peek {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeekResult(WirePeek);
 
-// SAFETY: repr(transparent) over a repr(C) struct of two u64 and bytes: no padding, and every bit pattern is valid.
+// SAFETY: repr(transparent) over a repr(C) struct of two u64 and bytes: no padding, and every bit pattern is
+// valid.
 unsafe impl aya::Pod for PeekResult {}
 
 impl Peek {

@@ -1,5 +1,5 @@
-//! A perf event on the switches or the mappings of a task and its descendants on one CPU, with its ring: opens it, copies out what the kernel
-//! wrote, and finds the records in it.
+//! A perf event on the switches or the mappings of a task and its descendants on one CPU, with its ring:
+//! opens it, copies out what the kernel wrote, and finds the records in it.
 
 use std::{
     io,
@@ -54,7 +54,8 @@ pub(crate) struct Ring {
 // SAFETY: the memory belongs to the ring alone, and no thread-local state is involved.
 unsafe impl Send for Ring {}
 
-/// Opens the event. `pid` is 0 for klock itself. It records from the next exec of the task on, and all that the task starts then.
+/// Opens the event. `pid` is 0 for klock itself. It records from the next exec of the task on, and all that
+/// the task starts then.
 pub(crate) fn open(pid: u32, cpu: u32, perf: Perf) -> io::Result<(OwnedFd, bool)> {
     match open_with(pid, cpu, perf, PERF_FORMAT_LOST) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -95,7 +96,8 @@ fn open_with(pid: u32, cpu: u32, perf: Perf, read_format: u64) -> io::Result<Own
 }
 
 impl Ring {
-    /// Maps a ring of this size, a power of two, or of the largest smaller one that the limit on locked memory allows.
+    /// Maps a ring of this size, a power of two, or of the largest smaller one that the limit on locked
+    /// memory allows.
     pub(crate) fn new((event, counts_losses): (OwnedFd, bool), bytes: usize) -> io::Result<Self> {
         let mut data_bytes = bytes.max(MIN_BYTES);
         loop {
@@ -130,8 +132,8 @@ impl Ring {
     /// Appends all records to `bytes`, and frees their room in the ring.
     pub(crate) fn copy(&self, bytes: &mut Vec<u8>) {
         let header = self.memory.as_ptr();
-        // SAFETY: the header is mapped as long as `self` exists, and these words are aligned; the kernel changes the head only, and
-        // only this function changes the tail.
+        // SAFETY: the header is mapped as long as `self` exists, and these words are aligned; the kernel
+        // changes the head only, and only this function changes the tail.
         let (head, tail) = unsafe {
             (
                 AtomicU64::from_ptr(&raw mut (*header).data_head),
@@ -143,7 +145,8 @@ impl Ring {
         let count = usize::try_from(until.wrapping_sub(from)).unwrap_or(0).min(self.data_bytes);
         let at = (from % self.data_bytes as u64) as usize;
         let first = count.min(self.data_bytes - at);
-        // SAFETY: the data are mapped behind the header's page. The kernel does not write between tail and head.
+        // SAFETY: the data are mapped behind the header's page. The kernel does not write between tail and
+        // head.
         unsafe {
             let data = header.cast::<u8>().add(page_size());
             bytes.extend_from_slice(std::slice::from_raw_parts(data.add(at), first));

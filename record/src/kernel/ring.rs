@@ -12,7 +12,8 @@ const EVENT_LINES: usize = 2;
 /// Cache lines of a descriptor that are prefetched: its header, and the part of a stack that most walks read.
 const DESCRIPTOR_LINES: usize = 6;
 
-/// The rings of all CPUs: one per CPU, then another one per CPU for programs that interrupted another program.
+/// The rings of all CPUs: one per CPU, then another one per CPU for programs that interrupted another
+/// program.
 pub(crate) struct Rings {
     events: Vec<RingBuf<MapData>>,
     descriptors: Vec<RingBuf<MapData>>,
@@ -30,8 +31,8 @@ impl Rings {
         Self { events, descriptors }
     }
 
-    /// Passes all records to `take`: events first, then descriptors. A program writes the descriptors of an event before the
-    /// event, so they come in the same call.
+    /// Passes all records to `take`: events first, then descriptors. A program writes the descriptors of an
+    /// event before the event, so they come in the same call.
     ///
     /// If a CPU records as fast as it is drained, draining stops at a limit; such CPUs are returned.
     pub(crate) fn drain(&mut self, take: &mut dyn FnMut(Item<'_>)) -> Vec<u32> {

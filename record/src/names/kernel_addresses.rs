@@ -1,7 +1,9 @@
-//! Hides kernel addresses in a trace. They would tell readers of the trace where the kernel and its objects are in memory.
+//! Hides kernel addresses in a trace. They would tell readers of the trace where the kernel and its objects
+//! are in memory.
 //!
-//! Each address becomes an opaque number, the same one everywhere in a trace and different ones in different traces. The numbers come
-//! from a permutation whose key is drawn at random and is not kept. Names, and offsets into functions and modules, stay.
+//! Each address becomes an opaque number, the same one everywhere in a trace and different ones in different
+//! traces. The numbers come from a permutation whose key is drawn at random and is not kept. Names, and
+//! offsets into functions and modules, stay.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher as _};
 

@@ -1,4 +1,5 @@
-//! The output of one drain: which processes and threads recorded what, as far as it was copied out of the chunks.
+//! The output of one drain: which processes and threads recorded what, as far as it was copied out of the
+//! chunks.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -47,7 +48,8 @@ pub(crate) struct ThreadSession {
     pub image: Arc<ProcessImage>,
     /// The thread, as klock sees it; the process's first thread if it is not one of the process.
     pub tid: u32,
-    /// The process had this thread when it was drained first. Otherwise the thread exited before, or does not exist.
+    /// The process had this thread when it was drained first. Otherwise the thread exited before, or does not
+    /// exist.
     pub is_seen: bool,
     /// The thread, as its process sees it.
     pub own_tid: u32,
@@ -79,8 +81,8 @@ pub(crate) enum Chunk {
     Exit(ThreadExit),
 }
 
-/// Writes a shared value for each place where it is, and reads each as a value of its own: serde has this only as a feature, with which all
-/// crates that use it would be built again.
+/// Writes a shared value for each place where it is, and reads each as a value of its own: serde has this
+/// only as a feature, with which all crates that use it would be built again.
 pub(crate) mod shared {
     use std::sync::Arc;
 
@@ -121,8 +123,8 @@ pub(crate) mod shared {
 /// The output of one drain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    /// Everything that was recorded up to this time is in this batch or an earlier one, except for what busy threads have
-    /// not published yet. CLOCK_MONOTONIC in ns.
+    /// Everything that was recorded up to this time is in this batch or an earlier one, except for what busy
+    /// threads have not published yet. CLOCK_MONOTONIC in ns.
     pub settled_ns: u64,
     /// The clocks, read after everything in the batch.
     pub reading: Option<Reading>,

@@ -1,9 +1,9 @@
-//! Budgets: bounds on what recorded processes may cost the recording. A process controls everything in its memory, so each unit of
-//! it that makes klock remember something is charged. A process that exceeds a budget is recorded no further; one line in
-//! the trace reports it, and nothing else ends.
+//! Budgets: bounds on what recorded processes may cost the recording. A process controls everything in its
+//! memory, so each unit of it that makes klock remember something is charged. A process that exceeds a budget
+//! is recorded no further; one line in the trace reports it, and nothing else ends.
 //!
-//! There are two groups of processes. Those of klock's own user share generous limits, because this user could end klock
-//! anyway. Those of all other users together have limits that keep klock small.
+//! There are two groups of processes. Those of klock's own user share generous limits, because this user
+//! could end klock anyway. Those of all other users together have limits that keep klock small.
 
 use std::{
     fmt,
@@ -18,7 +18,8 @@ use trace_format::text::counted;
 
 use super::region::BadChunks;
 
-/// A resource that processes use up: those up to `Bytes` in all processes of a group, the others in one process.
+/// A resource that processes use up: those up to `Bytes` in all processes of a group, the others in one
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// Recorded processes at once.
@@ -62,7 +63,8 @@ impl Limits {
         self.0[resource as usize]
     }
 
-    /// Returns the limits of processes of klock's own user, given the machine's memory and the number of descriptors.
+    /// Returns the limits of processes of klock's own user, given the machine's memory and the number of
+    /// descriptors.
     pub(crate) fn of_own(memory: u64, descriptors: u64) -> Self {
         let bytes = (memory / 4).max(256 << 20);
         Self::NONE.with([
@@ -140,8 +142,8 @@ impl Item {
         }
     }
 
-    /// Returns the estimated memory that an item takes, rather too much than too little. A frame takes 200 bytes, and some times as
-    /// much while the trace is finished.
+    /// Returns the estimated memory that an item takes, rather too much than too little. A frame takes 200
+    /// bytes, and some times as much while the trace is finished.
     const fn bytes(self) -> u64 {
         match self {
             Self::Mappings(text) => text,
@@ -258,7 +260,8 @@ impl Ledger {
         Self::new(uid, Limits::of_own(memory, descriptors), Limits::of_others(memory, descriptors))
     }
 
-    /// Opens the account of a process of this user; `None` if there are too many processes, or no memory is left for one.
+    /// Opens the account of a process of this user; `None` if there are too many processes, or no memory is
+    /// left for one.
     pub(crate) fn open(self: &Arc<Self>, uid: u32, owner: Owner) -> Option<Account> {
         let account = self.account(uid, owner);
         let Group { limits, used } = account.group();
@@ -275,12 +278,14 @@ impl Ledger {
         Some(account)
     }
 
-    /// Returns an account for more charges to a process of this user, which is in the number of processes already.
+    /// Returns an account for more charges to a process of this user, which is in the number of processes
+    /// already.
     pub(crate) fn account(self: &Arc<Self>, uid: u32, owner: Owner) -> Account {
         Account { ledger: Arc::clone(self), is_own: uid == self.own_uid, owner, ..Account::unlimited() }
     }
 
-    /// One line for each process whose recording ended early, and for those that could not be recorded. Long lists are cut.
+    /// One line for each process whose recording ended early, and for those that could not be recorded. Long
+    /// lists are cut.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unnamed = self.ended().saturating_sub(notes.len() as u64);
@@ -297,7 +302,8 @@ impl Ledger {
         notes
     }
 
-    /// Whether an eighth of the units that processes of other users may queue is queued, so that they should be composed soon.
+    /// Whether an eighth of the units that processes of other users may queue is queued, so that they should
+    /// be composed soon.
     pub(crate) fn is_filling(&self) -> bool {
         let Group { limits, used } = &self.others;
         used.get(Resource::QueuedUnits) > limits.of(Resource::QueuedUnits) / 8
@@ -415,7 +421,8 @@ impl Account {
         self.excess.get().is_some()
     }
 
-    /// Gives back what the process used only while it was recorded: called once, at the end. What klock still knows of it stays charged.
+    /// Gives back what the process used only while it was recorded: called once, at the end. What klock still
+    /// knows of it stays charged.
     pub(super) fn close(&self) {
         let used = &self.group().used;
         used.subtract(Resource::Processes, 1);
@@ -430,9 +437,9 @@ impl Account {
 /// The number of units that each process may queue, however many others have.
 const MIN_ROOM: u64 = 4096;
 
-/// The number of units that a process may queue, given the limit of its group, and what the group and the process have queued.
-/// Afterwards the process has queued no more than is still free, so that one that records without end leaves room for
-/// others.
+/// The number of units that a process may queue, given the limit of its group, and what the group and the
+/// process have queued. Afterwards the process has queued no more than is still free, so that one that
+/// records without end leaves room for others.
 fn room(limit: u64, queued: u64, own: u64) -> u64 {
     let half = limit.saturating_sub(queued).saturating_sub(own) / 2;
     half.max(MIN_ROOM.min(limit).saturating_sub(own))

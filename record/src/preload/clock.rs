@@ -1,8 +1,8 @@
 //! Converts ticks of the processor's time-stamp counter to CLOCK_MONOTONIC in nanoseconds.
 //!
-//! Both clocks are read together repeatedly; times between two readings are interpolated. So the error of a time is at most the error of
-//! the readings around it: half of the ticks that reading the other clock took. If the kernel corrects its clock during the
-//! recording, the next reading follows it.
+//! Both clocks are read together repeatedly; times between two readings are interpolated. So the error of a
+//! time is at most the error of the readings around it: half of the ticks that reading the other clock took.
+//! If the kernel corrects its clock during the recording, the next reading follows it.
 
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, fs};
@@ -125,8 +125,9 @@ impl Timeline {
 
     /// Forgets readings that only times before `ns` need.
     ///
-    /// The others are kept, however many they are: before the first reading a time is extrapolated, and the rate between two
-    /// readings a millisecond apart is wrong by the error of both, which makes microseconds of error within a second.
+    /// The others are kept, however many they are: before the first reading a time is extrapolated, and the
+    /// rate between two readings a millisecond apart is wrong by the error of both, which makes microseconds
+    /// of error within a second.
     pub(crate) fn forget_before(&mut self, ns: u64) {
         while self.readings.len() > 2 && self.readings[1].ns <= ns {
             self.readings.pop_front();
@@ -194,7 +195,8 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(5));
         let last = read(kind);
         let mut timeline = Timeline::new(first, last);
-        // A tick is shorter than a nanosecond wherever there is such a counter; the kernel may correct its clock by 500 ppm.
+        // A tick is shorter than a nanosecond wherever there is such a counter; the kernel may correct its
+        // clock by 500 ppm.
         let corrected = (last.ns - first.ns) / 2000;
         let error = first.error + middle.error + last.error + corrected + 2;
         let off = timeline.ns(middle.ticks & LOW_MASK).abs_diff(middle.ns);
@@ -219,7 +221,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the kernel corrects its clock: all times lie within the readings around them, and in order.
+        /// However the kernel corrects its clock: all times lie within the readings around them, and in
+        /// order.
         #[test]
         fn times_are_within_the_readings_and_in_order(
             steps in prop::collection::vec((2_000_000_u64..20_000_000, 499_000_u64..501_000), 2..40),

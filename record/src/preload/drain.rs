@@ -1,9 +1,9 @@
-//! The thread that reads the chunks of all recorded processes, often and fast. It copies, assigns what it copied to threads, and
-//! leaves everything else to others.
+//! The thread that reads the chunks of all recorded processes, often and fast. It copies, assigns what it
+//! copied to threads, and leaves everything else to others.
 //!
-//! New processes come in through a [`DrainQueue`]; batches go out through a [`Spool`]. A process that exited, or that
-//! runs another program by now, is drained for the last time, and its region unmapped. One that exceeds a budget is not drained any
-//! more.
+//! New processes come in through a [`DrainQueue`]; batches go out through a [`Spool`]. A process that exited,
+//! or that runs another program by now, is drained for the last time, and its region unmapped. One that
+//! exceeds a budget is not drained any more.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ use round::{Flow, Process, Round, VISIBLE_AFTER_NS};
 /// Sleep between rounds when nothing is recorded, and when something is.
 const IDLE: Duration = Duration::from_millis(10);
 const FLOWING: Duration = Duration::from_millis(2);
-/// The additional sleep between rounds for each slot that is read in a round: some times as long as this takes.
+/// The additional sleep between rounds for each slot that is read in a round: some times as long as this
+/// takes.
 const REST_PER_SLOT: Duration = Duration::from_nanos(400);
 /// The time for which the last drain waits for threads to finish the records that they are writing.
 const LAST_RECORDS: Duration = Duration::from_millis(20);

@@ -1,9 +1,9 @@
-//! The library's file: installed into a directory that only its owner can change (`directory`), under a name that contains the
-//! hash of its content, and kept for all processes that may still load it. Later recordings remove the versions of other
-//! builds when nothing uses them any more (`versions`).
+//! The library's file: installed into a directory that only its owner can change (`directory`), under a name
+//! that contains the hash of its content, and kept for all processes that may still load it. Later recordings
+//! remove the versions of other builds when nothing uses them any more (`versions`).
 //!
-//! A process that klock started passes LD_PRELOAD on to its descendants, which may run for years. So the file must outlive
-//! klock, and nobody else may be able to put another file under its name.
+//! A process that klock started passes LD_PRELOAD on to its descendants, which may run for years. So the file
+//! must outlive klock, and nobody else may be able to put another file under its name.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -89,7 +89,8 @@ impl Library {
     }
 }
 
-/// Returns why the first directory for the file is not used, and the next step. A directory that does not exist yet is not created.
+/// Returns why the first directory for the file is not used, and the next step. A directory that does not
+/// exist yet is not created.
 pub(crate) fn first_refusal() -> Option<String> {
     let place = directory::candidates(|name| std::env::var_os(name)).into_iter().next()?;
     let opened = place.and_then(|place| place.exists().then(|| Directory::open(&place)).transpose());
@@ -129,8 +130,8 @@ fn has_content(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Writes the file under a random name and renames it, so that no process sees a part of it. Processes that have mapped a replaced
-/// file keep it.
+/// Writes the file under a random name and renames it, so that no process sees a part of it. Processes that
+/// have mapped a replaced file keep it.
 fn write(directory: &Directory, name: &str) -> io::Result<()> {
     let partial = format!("{}{:016x}", versions::PARTIAL, random());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -146,8 +147,8 @@ fn write(directory: &Directory, name: &str) -> io::Result<()> {
     written
 }
 
-/// The value of LD_PRELOAD: the libraries that the user named, then klock's. Those see all calls first, as they do without klock, and
-/// klock's library passes calls on to the C library.
+/// The value of LD_PRELOAD: the libraries that the user named, then klock's. Those see all calls first, as
+/// they do without klock, and klock's library passes calls on to the C library.
 pub(crate) fn preload_value(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut value = before.filter(|before| !before.is_empty()).map(OsStr::to_owned).unwrap_or_default();
     if !value.is_empty() {

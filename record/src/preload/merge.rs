@@ -6,12 +6,14 @@
 //! emitted: A 10, B 20; A 30 waits, because the next record of B may have the time 25
 //! ```
 //!
-//! The records of each thread are in order already, so they are merged and not sorted. No record is emitted while an earlier
-//! one can still come: a batch names the time up to which it is complete, and the threads that were in the middle of a record.
-//! Only what such a thread has published is known, so nothing later than that is emitted.
+//! The records of each thread are in order already, so they are merged and not sorted. No record is emitted
+//! while an earlier one can still come: a batch names the time up to which it is complete, and the threads
+//! that were in the middle of a record. Only what such a thread has published is known, so nothing later than
+//! that is emitted.
 //!
-//! A process can publish old times without end. They would always be the earliest ones, and nothing else would be emitted. So each
-//! thread of another user has a lower bound of its times, which follows the time at which they were written.
+//! A process can publish old times without end. They would always be the earliest ones, and nothing else
+//! would be emitted. So each thread of another user has a lower bound of its times, which follows the time at
+//! which they were written.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -100,8 +102,8 @@ pub(crate) struct MergeStats {
 
 /// Maximum number of sessions, or of processes, that were given a number and never recorded anything.
 const MAX_SKIPPED: usize = 1 << 16;
-/// The maximum time for which a thread in the middle of a record holds others back, and a thread of another user than klock's.
-/// Records that would be held back for longer are composed after the end of the recording.
+/// The maximum time for which a thread in the middle of a record holds others back, and a thread of another
+/// user than klock's. Records that would be held back for longer are composed after the end of the recording.
 const MAX_AWAITED_NS: u64 = 2_000_000_000;
 const MAX_AWAITED_OF_OTHERS_NS: u64 = 500_000_000;
 
@@ -112,7 +114,8 @@ impl Stream {
         if is_of_other { MAX_AWAITED_OF_OTHERS_NS } else { MAX_AWAITED_NS }
     }
 
-    /// The time up to which this thread is known or not waited for any more, given the time up to which idle threads are known.
+    /// The time up to which this thread is known or not waited for any more, given the time up to which idle
+    /// threads are known.
     fn known_ns(&self, settled_ns: u64) -> u64 {
         self.last_ns.max(settled_ns.saturating_sub(self.max_awaited_ns()))
     }
@@ -136,7 +139,8 @@ impl Merger {
         }
     }
 
-    /// Returns whether the indices of a merger that was read from a file are in range, and its sums are right.
+    /// Returns whether the indices of a merger that was read from a file are in range, and its sums are
+    /// right.
     pub(crate) fn is_valid(&self) -> bool {
         let mut ids: Vec<u32> = self.next.iter().map(|Reverse((_, id))| *id).collect();
         ids.sort_unstable();
@@ -152,7 +156,8 @@ impl Merger {
             && self.streams.iter().map(left).sum::<Option<usize>>() == Some(self.state.pending)
     }
 
-    /// Returns whether the sessions and processes of a batch that was read from a file continue the numbers of those before: they are dense.
+    /// Returns whether the sessions and processes of a batch that was read from a file continue the numbers
+    /// of those before: they are dense.
     pub(crate) fn is_next(&self, batch: &Batch) -> bool {
         let most = self.streams.len() + batch.chunks.len() + MAX_SKIPPED;
         batch.chunks.iter().all(|(id, chunk)| {
@@ -229,8 +234,8 @@ impl Merger {
         std::mem::take(&mut self.state.free)
     }
 
-    /// Emits all steps before `bound_ns` in the order of time, until `budget`, from which each step takes one, is used up.
-    /// Returns the time before which everything is emitted.
+    /// Emits all steps before `bound_ns` in the order of time, until `budget`, from which each step takes
+    /// one, is used up. Returns the time before which everything is emitted.
     pub(crate) fn emit(
         &mut self,
         bound_ns: u64,
@@ -269,8 +274,8 @@ impl Merger {
 }
 
 impl State {
-    /// Emits the next step of a stream, whose time is `last_ns`, and further ones before `until_ns` while there is a budget. Returns
-    /// whether there are more.
+    /// Emits the next step of a stream, whose time is `last_ns`, and further ones before `until_ns` while
+    /// there is a budget. Returns whether there are more.
     fn emit_run(
         &mut self,
         id: u32,
@@ -302,8 +307,8 @@ impl State {
         }
     }
 
-    /// Emits the next record of a stream, whose first chunk has these units, and further ones as [`emit_run`](Self::emit_run) does.
-    /// Returns `false` if no record begins at the next unit.
+    /// Emits the next record of a stream, whose first chunk has these units, and further ones as
+    /// [`emit_run`](Self::emit_run) does. Returns `false` if no record begins at the next unit.
     fn emit_records(
         &mut self,
         id: u32,
@@ -330,8 +335,8 @@ impl State {
         false
     }
 
-    /// Returns the time of a step of a stream, and whether it is late. Rows stay in the order of time, whatever times a process
-    /// publishes.
+    /// Returns the time of a step of a stream, and whether it is late. Rows stay in the order of time,
+    /// whatever times a process publishes.
     #[inline]
     fn emitted(&mut self, stream_ns: u64) -> (u64, bool) {
         let late = stream_ns < self.emitted_ns;

@@ -1,10 +1,11 @@
-//! The host side of the in-process recorder: a program that klock starts loads a library that records its lock calls into memory
-//! that it shares with klock. This needs neither root nor the kernel.
+//! The host side of the in-process recorder: a program that klock starts loads a library that records its
+//! lock calls into memory that it shares with klock. This needs neither root nor the kernel.
 //!
-//! A process asks for memory ([`server`], [`region`], [`queue`]) and gets a [`budget`]. One thread empties it ([`drain`]) into a [`Spool`]. The recording
-//! takes batches ([`batch`]) from there, merges them into the order of time ([`merge`], with [`clock`] and [`records`]) and turns
-//! them into rows ([`compose`](crate::compose)). [`library`] is the file that programs load; [`fitness`] decides which programs
-//! can load it.
+//! A process asks for memory ([`server`], [`region`], [`queue`]) and gets a [`budget`]. One thread empties it
+//! ([`drain`]) into a [`Spool`]. The recording takes batches ([`batch`]) from there, merges them into the
+//! order of time ([`merge`], with [`clock`] and [`records`]) and turns them into rows
+//! ([`compose`](crate::compose)). [`library`] is the file that programs load; [`fitness`] decides which
+//! programs can load it.
 
 pub(crate) mod batch;
 pub(crate) mod budget;
@@ -66,8 +67,8 @@ pub(crate) struct PreloadOptions {
     pub no_spin: bool,
 }
 
-/// Maximum bytes of a process's pool. Only chunks that were used take memory, but all of it counts against the process's own limit
-/// of addresses, of which the library takes a sixteenth at most.
+/// Maximum bytes of a process's pool. Only chunks that were used take memory, but all of it counts against
+/// the process's own limit of addresses, of which the library takes a sixteenth at most.
 const MAX_POOL_BYTES: u64 = 512 << 20;
 const MIN_POOL_BYTES: u64 = 128 << 20;
 /// Maximum fraction of the machine's memory for a pool.
@@ -167,7 +168,8 @@ impl Preload {
         self.spool.pop(free)
     }
 
-    /// Adds batches from `next`, given this, to the merger until it has enough to do. Returns `false` if there were none.
+    /// Adds batches from `next`, given this, to the merger until it has enough to do. Returns `false` if
+    /// there were none.
     pub(crate) fn add_batches(&mut self, mut next: impl FnMut(&mut Self) -> Option<Batch>) -> bool {
         let mut some = false;
         loop {
@@ -187,8 +189,8 @@ impl Preload {
         self.abandoned += self.merger.stats().delivered - before;
     }
 
-    /// Whether merging should wait: pools fill, the spool has room, and on a busy machine the processors should be left to the
-    /// thread that reads them.
+    /// Whether merging should wait: pools fill, the spool has room, and on a busy machine the processors
+    /// should be left to the thread that reads them.
     pub(crate) fn has_backpressure(&self) -> bool {
         self.queue.has_backpressure() && !self.spool.is_half_full()
     }
@@ -226,7 +228,8 @@ impl Preload {
         self.queue.is_done()
     }
 
-    /// Adds the counts so far to the loss table. Returns the number of events of threads that got no slot, or were abandoned.
+    /// Adds the counts so far to the loss table. Returns the number of events of threads that got no slot, or
+    /// were abandoned.
     pub(crate) fn add_to(&self, loss: &mut Loss) -> u64 {
         let MergeStats { delivered, lost, nested, undecodable, late } = self.merger.stats();
         let DrainQueue { unrecorded, invalid_slots, ledger, .. } = &*self.queue;

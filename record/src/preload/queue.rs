@@ -1,4 +1,5 @@
-//! The queues of the thread that drains: new processes to it, with the state that it shares with the others, and batches from it.
+//! The queues of the thread that drains: new processes to it, with the state that it shares with the others,
+//! and batches from it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -112,7 +113,8 @@ impl DrainQueue {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Pauses or resumes the recording in all processes: soon in those that record, and at once in those that ask for a region.
+    /// Pauses or resumes the recording in all processes: soon in those that record, and at once in those that
+    /// ask for a region.
     pub(crate) fn pause(&self, pauses: bool) {
         self.paused.store(pauses, Ordering::Release);
     }
@@ -152,7 +154,8 @@ impl DrainQueue {
         self.backpressure.store(backpressure, Ordering::Relaxed);
     }
 
-    /// Counts what the region of a process whose recording ends says about it. A process may claim any number of events.
+    /// Counts what the region of a process whose recording ends says about it. A process may claim any number
+    /// of events.
     pub(super) fn count_lost_in(&self, region: &Region) {
         const MAX: u64 = 1 << 40;
         const MAX_PROGRAMS: u32 = 1 << 20;
@@ -170,8 +173,9 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-// The queue of drained batches between the thread that reads the chunks, which must not wait, and the recording, which may. When
-// it is full, the chunks are not read: the pools fill, and each thread counts the records that find no room.
+// The queue of drained batches between the thread that reads the chunks, which must not wait, and the
+// recording, which may. When it is full, the chunks are not read: the pools fill, and each thread counts the
+// records that find no room.
 
 #[derive(Debug)]
 pub(crate) struct Spool {

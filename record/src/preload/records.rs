@@ -1,5 +1,5 @@
-//! Decodes the units of a chunk into records. Whatever a process wrote, each unit belongs to a record or is skipped; the caller
-//! counts the skipped ones.
+//! Decodes the units of a chunk into records. Whatever a process wrote, each unit belongs to a record or is
+//! skipped; the caller counts the skipped ones.
 
 use trace_format::preload::{MAX_FRAMES, Record, api, op, payload_units};
 
@@ -26,8 +26,8 @@ pub(crate) fn first(units: &[Unit]) -> Result<(Record, &[Unit]), NoRecord> {
     if known { Ok((record, rest)) } else { Err(NoRecord) }
 }
 
-/// Returns the number of units at the start that consist of whole records and of units that begin no record. The units behind them
-/// are the first part of a record.
+/// Returns the number of units at the start that consist of whole records and of units that begin no record.
+/// The units behind them are the first part of a record.
 pub(crate) fn whole(units: &[Unit]) -> usize {
     let mut at = 0;
     while let Some(&[head, body]) = units.get(at) {

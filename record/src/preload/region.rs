@@ -1,9 +1,10 @@
-//! The memory that a recorded process shares with klock. klock creates it, maps its head, slots and tables, which are read through
-//! atomics, and reads the chunks from the file.
+//! The memory that a recorded process shares with klock. klock creates it, maps its head, slots and tables,
+//! which are read through atomics, and reads the chunks from the file.
 //!
-//! Sizes come in; facts of slots and copied units go out. The process may write anything there at any time, so nothing that was
-//! read is used as an offset before it was checked. The file is sealed, so it cannot shrink while it is mapped. Its pages that
-//! klock reads take no memory of klock: a large region costs as little as a small one.
+//! Sizes come in; facts of slots and copied units go out. The process may write anything there at any time,
+//! so nothing that was read is used as an offset before it was checked. The file is sealed, so it cannot
+//! shrink while it is mapped. Its pages that klock reads take no memory of klock: a large region costs as
+//! little as a small one.
 
 use std::{
     io,
@@ -55,7 +56,8 @@ impl RegionConfig {
         Self::CHUNK_BYTES.min(largest).max(smallest)
     }
 
-    /// Returns the configuration for a process that maps this many bytes at most; `None` if that is too little.
+    /// Returns the configuration for a process that maps this many bytes at most; `None` if that is too
+    /// little.
     pub(super) fn limited(&self, max_bytes: u64) -> Option<Self> {
         let pool_bytes = self.pool_bytes.min(max_bytes.saturating_sub(CHUNKS_OFFSET as u64));
         if pool_bytes == self.pool_bytes {
@@ -106,7 +108,8 @@ impl OwnedChunks {
     }
 }
 
-/// The chunks of a region and their owners. Only this decides which session reads a chunk, whatever the links say.
+/// The chunks of a region and their owners. Only this decides which session reads a chunk, whatever the links
+/// say.
 struct Chunks<'a> {
     pool: Pool<'a>,
     owned: &'a mut OwnedChunks,
@@ -123,7 +126,8 @@ impl Owners for Chunks<'_> {
     }
 }
 
-// SAFETY: the memory is shared with another process anyway, so it is accessed through atomics and raw copies only.
+// SAFETY: the memory is shared with another process anyway, so it is accessed through atomics and raw copies
+// only.
 unsafe impl Send for Region {}
 
 /// The contents of a slot: the thread that has it.
@@ -276,12 +280,12 @@ impl Region {
         unsafe { &(*self.head()).clockless }.load(Ordering::Relaxed) != 0
     }
 
-    /// Reads a slot. `busy` is read before `head`: if the thread is not busy, every record at or above `head` has a time after
-    /// the start of this call.
+    /// Reads a slot. `busy` is read before `head`: if the thread is not busy, every record at or above `head`
+    /// has a time after the start of this call.
     pub(crate) fn read_slot(&self, index: usize) -> SlotFacts {
         let slot = self.slot(index);
-        // SAFETY: all fields are aligned and live as long as the region. Those that change during a session are read atomically,
-        // the others as volatile; any value that the process writes there is valid.
+        // SAFETY: all fields are aligned and live as long as the region. Those that change during a session
+        // are read atomically, the others as volatile; any value that the process writes there is valid.
         unsafe {
             let state = (*slot).state.load(Ordering::Acquire);
             let busy = (*slot).busy.load(Ordering::Acquire);
@@ -301,8 +305,8 @@ impl Region {
         }
     }
 
-    /// Appends the records from the cursor of a session to `head` to `out`, but no more than `max_units` units, and puts the chunks
-    /// that were read back into the pool. Returns whether this is all.
+    /// Appends the records from the cursor of a session to `head` to `out`, but no more than `max_units`
+    /// units, and puts the chunks that were read back into the pool. Returns whether this is all.
     pub(crate) fn copy(
         &self,
         index: usize,
@@ -320,7 +324,8 @@ impl Region {
         let mut chunks = Chunks { pool, owned };
         // SAFETY: the slot lives as long as the region, and a link consists of atomics.
         let first = unsafe { &(*self.slot(index)).first };
-        // No more pieces than there are chunks, so that a process that makes links while they are read does not hold klock up.
+        // No more pieces than there are chunks, so that a process that makes links while they are read does
+        // not hold klock up.
         for _ in 0..=self.chunks {
             let Some(piece) = cursor.next(&pool, first, self.chunk_bytes, head, &mut chunks)? else {
                 return Ok(true);
@@ -346,8 +351,8 @@ impl Region {
         let mut count = piece.bytes as usize;
         while count > 0 {
             let room = &mut out.spare_capacity_mut()[..count / UNIT_BYTES];
-            // SAFETY: the room is ours and outlives the call. The thread writes elsewhere in its chunk; if it does not, it spoils its
-            // own records, which are checked when they are decoded.
+            // SAFETY: the room is ours and outlives the call. The thread writes elsewhere in its chunk; if it
+            // does not, it spoils its own records, which are checked when they are decoded.
             let read = unsafe {
                 libc::pread(self.file.as_raw_fd(), room.as_mut_ptr().cast(), count, at as libc::off_t)
             };
@@ -375,8 +380,8 @@ impl Region {
         now >= limit::REPORT && limit.compare_exchange(now, limit::REVOKED, success, failure).is_ok()
     }
 
-    /// Takes the chunk of a thread that was idle, and whose records were all read, after the chunk had been revoked. Returns whether
-    /// the thread has not kept it.
+    /// Takes the chunk of a thread that was idle, and whose records were all read, after the chunk had been
+    /// revoked. Returns whether the thread has not kept it.
     pub(crate) fn take_chunk(&self, index: usize, cursor: &mut Cursor, owned: &mut OwnedChunks) -> bool {
         let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
         let taken =

@@ -1,10 +1,11 @@
-//! The socket at which recorded processes ask for their regions. It lies in the directory of the library, where no other user can
-//! put one in its place, also after klock has ended. Any user can connect; a process that joins must present the secret, which only
-//! its environment contains.
+//! The socket at which recorded processes ask for their regions. It lies in the directory of the library,
+//! where no other user can put one in its place, also after klock has ended. Any user can connect; a process
+//! that joins must present the secret, which only its environment contains.
 //!
-//! A process sends one message and waits for the answer. Everything that must be read while it certainly exists is read before
-//! the answer: its mappings, its name, a descriptor that reports its exit. Nothing here waits for a single process: connections
-//! that send nothing expire, and a flood of them displaces itself (`half_open`).
+//! A process sends one message and waits for the answer. Everything that must be read while it certainly
+//! exists is read before the answer: its mappings, its name, a descriptor that reports its exit. Nothing here
+//! waits for a single process: connections that send nothing expire, and a flood of them displaces itself
+//! (`half_open`).
 
 use std::{
     ffi::OsString,
@@ -71,8 +72,8 @@ const MAX_ANSWERS: usize = 16;
 const MAX_REQUEST_AGE_NS: u64 = 2_000_000_000;
 
 impl Server {
-    /// Starts to listen in this directory; processes wait until [`run`](Self::run) answers. Removes sockets that klocks have left
-    /// which were killed.
+    /// Starts to listen in this directory; processes wait until [`run`](Self::run) answers. Removes sockets
+    /// that klocks have left which were killed.
     pub(crate) fn listen(directory: &Path) -> io::Result<Self> {
         socket::remove_abandoned(directory);
         let path = directory.join(format!("{}{}-{:016x}", socket::PREFIX, std::process::id(), random()));
@@ -137,8 +138,8 @@ impl Server {
     }
 }
 
-/// Waits until there is something to do. Returns the indices of connections that sent something or were closed, in ascending
-/// order; if there are many, the connections of klock's own user come first.
+/// Waits until there is something to do. Returns the indices of connections that sent something or were
+/// closed, in ascending order; if there are many, the connections of klock's own user come first.
 fn wait(socket: &OwnedFd, open: &HalfOpen<OwnedFd>) -> Vec<usize> {
     let in_flags = |fd| PollFd::new(fd, PollFlags::IN);
     let mut polled = vec![in_flags(socket)];

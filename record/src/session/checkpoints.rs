@@ -1,4 +1,5 @@
-//! Selects the rows of the side tables for a checkpoint of the trace: those that are new or changed since the last one.
+//! Selects the rows of the side tables for a checkpoint of the trace: those that are new or changed since the
+//! last one.
 //!
 //! The sink writes them.
 
@@ -18,10 +19,11 @@ use crate::{
     },
 };
 
-/// Minimum time between two checkpoints. If klock is killed, less than a second is lost, including a round and a write.
+/// Minimum time between two checkpoints. If klock is killed, less than a second is lost, including a round
+/// and a write.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The time between two checkpoints is at least the length of the recording divided by this number: each has a row group, whose description
-/// takes 14 kB. A recording of an hour has 3,000 of them, one of a day 6,200.
+/// The time between two checkpoints is at least the length of the recording divided by this number: each has
+/// a row group, whose description takes 14 kB. A recording of an hour has 3,000 of them, one of a day 6,200.
 const SHARE: u32 = 1000;
 /// Time until the first checkpoint, which is shorter so that short recordings have one, too.
 const FIRST: Duration = Duration::from_millis(50);
@@ -79,7 +81,8 @@ impl Checkpoints {
         self.due = self.due.min(now);
     }
 
-    /// Adds a new stack without names. It stays so if klock is killed before it finds them, or if too many others wait for names.
+    /// Adds a new stack without names. It stays so if klock is killed before it finds them, or if too many
+    /// others wait for names.
     pub(super) fn see(&mut self, id: StackId, raw: &RawFrames) {
         let mut stack = raw.without_names(id);
         self.addresses.replace(&mut stack.kernel);
@@ -107,7 +110,8 @@ impl Checkpoints {
         }
     }
 
-    /// Returns all locks and tasks, and the stacks that no checkpoint has. `last` is what was found at last. Waits for a pending answer.
+    /// Returns all locks and tasks, and the stacks that no checkpoint has. `last` is what was found at last.
+    /// Waits for a pending answer.
     pub(super) fn into_rest(mut self, last: Resolved, mut locks: Locks, tasks: Tasks) -> SideRows {
         let pending = self.answer.take().and_then(|answer| answer.recv().ok()).unwrap_or_default();
         for found in [pending, last] {
@@ -131,7 +135,8 @@ impl Checkpoints {
         }
     }
 
-    /// Returns the rows of a checkpoint, if one is due and anything changed. `events` is the number of events so far.
+    /// Returns the rows of a checkpoint, if one is due and anything changed. `events` is the number of events
+    /// so far.
     pub(super) fn due(
         &mut self,
         events: u64,

@@ -9,7 +9,8 @@ use crate::options::CommandExit;
 const UPROBES_COST: &str = "its uprobes cost too much";
 
 impl Session<'_> {
-    /// Returns the reason to stop, if there is one. Also passes signals on to the command, which decides whether it ends by them.
+    /// Returns the reason to stop, if there is one. Also passes signals on to the command, which decides
+    /// whether it ends by them.
     pub(super) fn stop_reason(&mut self) -> Option<String> {
         if self.options.duration.is_some_and(|duration| self.progress.elapsed() >= duration) {
             return Some("duration".to_owned());
@@ -31,7 +32,8 @@ impl Session<'_> {
         requested.filter(|_| self.stop.is_urgent())
     }
 
-    /// Returns whether uprobes take too much of the recorded processes' time. If they do, klock warns at the end.
+    /// Returns whether uprobes take too much of the recorded processes' time. If they do, klock warns at the
+    /// end.
     fn costs_too_much(&mut self) -> bool {
         let Some(percent) = self.kernel.as_mut().and_then(KernelSide::costly_uprobes) else { return false };
         let after = self.progress.elapsed().as_secs_f64();

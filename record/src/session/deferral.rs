@@ -1,9 +1,10 @@
-//! Decides when the records of processes that record themselves wait to be composed: while more tasks are runnable than there are
-//! processors, recorded programs come first.
+//! Decides when the records of processes that record themselves wait to be composed: while more tasks are
+//! runnable than there are processors, recorded programs come first.
 //!
-//! Records that wait are in the [backlog](crate::write::backlog), so a recorder that is killed loses no more than one that never waits; the wait ends when the
-//! backlog is full. Without such a file the wait is bounded by checkpoints: before one is due, everything that was drained is composed.
-//! Chunks are drained meanwhile, and mappings that change are read, because a process may end before its stacks are composed.
+//! Records that wait are in the [backlog](crate::write::backlog), so a recorder that is killed loses no more
+//! than one that never waits; the wait ends when the backlog is full. Without such a file the wait is bounded
+//! by checkpoints: before one is due, everything that was drained is composed. Chunks are drained meanwhile,
+//! and mappings that change are read, because a process may end before its stacks are composed.
 
 use std::{
     fs,
@@ -12,15 +13,16 @@ use std::{
 
 use crate::{names::symbols::Symbols, preload::Preload, system::procfs::Processors};
 
-/// Time before a checkpoint in which nothing waits. Composing what was recorded in the rest of the time between two
-/// checkpoints takes less, unless the programs do nothing but lock.
+/// Time before a checkpoint in which nothing waits. Composing what was recorded in the rest of the time
+/// between two checkpoints takes less, unless the programs do nothing but lock.
 const BEFORE_CHECKPOINT: Duration = Duration::from_millis(150);
 /// Maximum number of processes whose mappings are followed. With more of them, nothing waits.
 const MAX_PROCESSES: usize = 32;
-/// Number of rounds after which processors that were busy count as idle: a program that needs all of them does so with gaps.
+/// Number of rounds after which processors that were busy count as idle: a program that needs all of them
+/// does so with gaps.
 const IDLE_ROUNDS: u32 = 5;
-/// Minimum number of units per second: fewer of them take less than a hundredth of a processor to compose, so whoever reads the trace meanwhile
-/// should see them.
+/// Minimum number of units per second: fewer of them take less than a hundredth of a processor to compose, so
+/// whoever reads the trace meanwhile should see them.
 const MIN_RATE: f64 = 100_000.0;
 /// Time over which the rate is measured.
 const RATE_TIME: Duration = Duration::from_millis(100);
@@ -122,7 +124,8 @@ fn may_wait(room: Room, processes: usize) -> bool {
 }
 
 impl Process {
-    /// Reads the mappings again if the size of the memory has changed. Returns `false` if the process has ended.
+    /// Reads the mappings again if the size of the memory has changed. Returns `false` if the process has
+    /// ended.
     fn read_if_changed(&mut self, symbols: &Symbols) -> bool {
         let Ok(text) = fs::read_to_string(format!("/proc/{}/statm", self.pid)) else { return false };
         let pages = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);

@@ -1,4 +1,5 @@
-//! The kernel's part of a running recording: drains the rings, follows forks and execs, and puts uprobes into new processes.
+//! The kernel's part of a running recording: drains the rings, follows forks and execs, and puts uprobes into
+//! new processes.
 
 use std::{
     sync::Arc,
@@ -73,7 +74,8 @@ pub(super) struct KernelSide {
     probe_cost: Option<ProbeCost>,
 }
 
-/// A command that has not executed its program yet, as far as is known: its stacks are klock's own, which have no rows.
+/// A command that has not executed its program yet, as far as is known: its stacks are klock's own, which
+/// have no rows.
 struct Launching {
     pid: u32,
     /// Copies of stacks that may be later than the execution, which another CPU reports.
@@ -180,8 +182,9 @@ impl KernelSide {
         map_stack(id, &mut self.map_stacks, &self.loaded)
     }
 
-    /// Drains the rings. Returns the time up to which all records are drained: the start of this call, or the time that the
-    /// slowest ring reached, if some rings were not emptied, or the time up to which all user stacks are unwound.
+    /// Drains the rings. Returns the time up to which all records are drained: the start of this call, or the
+    /// time that the slowest ring reached, if some rings were not emptied, or the time up to which all user
+    /// stacks are unwound.
     pub(super) fn drain(&mut self, orderer: &mut Orderer, composer: &mut Composer, symbols: &Symbols) -> u64 {
         let started_ns = monotonic_ns() as u64;
         if composer.stacks.take_misses()
@@ -366,7 +369,8 @@ impl KernelSide {
         Some(format!("{locks}: no recorded program has any that klock can probe"))
     }
 
-    /// Adds the programs' counters and the number of undecodable records to the loss table. Returns the counters.
+    /// Adds the programs' counters and the number of undecodable records to the loss table. Returns the
+    /// counters.
     pub(super) fn add_counters_to(&self, loss: &mut Loss) -> Result<Vec<ProgramStats>, RecordError> {
         let stats = self.loaded.counters()?;
         counters::add_to(loss, &stats, self.loaded.recursion_misses());

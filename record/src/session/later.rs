@@ -1,5 +1,5 @@
-//! Finds the files to probe in processes that start during the recording, on a thread of its own, because a hostile file can delay that
-//! and the rings fill meanwhile.
+//! Finds the files to probe in processes that start during the recording, on a thread of its own, because a
+//! hostile file can delay that and the rings fill meanwhile.
 
 use std::{
     sync::mpsc::{self, Receiver, Sender},

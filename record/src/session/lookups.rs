@@ -86,8 +86,8 @@ fn raw_frames(
     RawFrames { kernel: half(&raw.kernel), user, user_returns, certain, incarnation }
 }
 
-// The system calls and stops of threads that sleep with a lock for which others wait, where no BPF program reads them: a sample from `/proc`,
-// once in a sleep.
+// The system calls and stops of threads that sleep with a lock for which others wait, where no BPF program
+// reads them: a sample from `/proc`, once in a sleep.
 
 /// Time that a thread sleeps, and that others wait, before its call is read. Most sleeps are shorter.
 const MIN_NS: i64 = 1_000_000;
@@ -115,7 +115,8 @@ impl SleeperCalls {
                 continue;
             }
             match procfs::syscall(pid, tid) {
-                // Read before this time. A thread that returned earlier has slept again, maybe in another call.
+                // Read before this time. A thread that returned earlier has slept again, maybe in another
+                // call.
                 Ok(call) => {
                     let stopped = procfs::stopped(pid, tid);
                     composer.add_reading(tid, Reading { ts_ns: monotonic_ns(), call, stopped });

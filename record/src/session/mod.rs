@@ -127,7 +127,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be written.
+    /// Drains the rings and composes all records that are due. Returns `false` if the trace cannot be
+    /// written.
     fn round(&mut self, sink: &Sink) -> bool {
         let Self { kernel, preload, switches, pipeline, symbols, deferral, backlog, .. } = self;
         let Pipeline { orderer, composer, .. } = pipeline;
@@ -153,13 +154,14 @@ impl<'a> Session<'a> {
         written
     }
 
-    /// Returns whether drained records of the kernel wait for the writer. To hand it more rows would stop the draining.
+    /// Returns whether drained records of the kernel wait for the writer. To hand it more rows would stop the
+    /// draining.
     fn waits_for(&self, sink: &Sink) -> bool {
         self.drains_rings() && !sink.has_room() && self.pipeline.orderer.count() < MAX_WAITING
     }
 
-    /// Composes records that are due, until the time of a round is over or the writer falls behind; more only if too many records
-    /// would wait. Returns `false` if the trace cannot be written.
+    /// Composes records that are due, until the time of a round is over or the writer falls behind; more only
+    /// if too many records would wait. Returns `false` if the trace cannot be written.
     fn compose_due(&mut self, sink: &Sink) -> bool {
         let started = Instant::now();
         loop {
@@ -266,7 +268,8 @@ impl ProgressReporter {
         self.reported.elapsed() >= REPORT_INTERVAL
     }
 
-    /// Returns a report. `events` is the number of rows, and of records that wait, of which some become no row. `lost` is `None` if the number of lost events is unknown; the report then repeats the last one.
+    /// Returns a report. `events` is the number of rows, and of records that wait, of which some become no
+    /// row. `lost` is `None` if the number of lost events is unknown; the report then repeats the last one.
     pub(super) fn report(&mut self, events: u64, lost: Option<u64>, bytes: u64) -> Progress {
         let since = self.reported.elapsed();
         let new = events.saturating_sub(self.reported_events);

@@ -1,5 +1,5 @@
-//! Requests to a running recording: pauses, a new start, and what it has so far. A pause ends with a `lost` row without events, so that
-//! nothing is paired across it.
+//! Requests to a running recording: pauses, a new start, and what it has so far. A pause ends with a `lost`
+//! row without events, so that nothing is paired across it.
 
 use std::time::{Duration, Instant};
 

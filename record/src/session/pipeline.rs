@@ -1,5 +1,5 @@
-//! The pipeline from ordered records to rows: merges kernel records with the records of self-recording processes, and hands rows to
-//! the sink.
+//! The pipeline from ordered records to rows: merges kernel records with the records of self-recording
+//! processes, and hands rows to the sink.
 
 use trace_format::{EventColumns, LockRow};
 
@@ -35,8 +35,8 @@ impl Pipeline {
         Self { orderer: Orderer::default(), composer, rows, events: 0, composed_ns: 0, known_locks: 0 }
     }
 
-    /// Composes the records of both sides as [`compose_ordered`] does, and hands rows to the sink. Returns `false` if the trace cannot be
-    /// written.
+    /// Composes the records of both sides as [`compose_ordered`] does, and hands rows to the sink. Returns
+    /// `false` if the trace cannot be written.
     pub(super) fn compose(
         &mut self,
         preload: Option<&mut Preload>,

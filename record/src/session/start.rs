@@ -39,8 +39,8 @@ use crate::{
     write::backlog::Backlog,
 };
 
-/// Time that execve() may take after it has closed the descriptors, by which klock knows that the command runs. On a busy machine, the
-/// command may lose its processor in between, with klock's stack.
+/// Time that execve() may take after it has closed the descriptors, by which klock knows that the command
+/// runs. On a busy machine, the command may lose its processor in between, with klock's stack.
 const MAX_EXECUTION_NS: i64 = 1_000_000_000;
 
 /// Maximum time to wait for the mappings of processes to be read.
@@ -110,8 +110,8 @@ impl<'a> Session<'a> {
             for &pid in &target.processes {
                 kernel.read_mappings(pid, &symbols);
             }
-            // A process and its mappings may disappear at any moment from now on. Nothing is drained meanwhile, so the wait must be short: it does
-            // not include the kernel's names.
+            // A process and its mappings may disappear at any moment from now on. Nothing is drained
+            // meanwhile, so the wait must be short: it does not include the kernel's names.
             symbols.wait_until_read(MAPPINGS_TIMEOUT);
         }
         let (switches, switches_source) = match (switches, pid) {
@@ -177,7 +177,8 @@ fn composer(tasks: Tasks, plan: Option<&Plan>, has_preload: bool) -> Composer {
     composer
 }
 
-/// Returns the deadlocks that processes are in already, by process, and warns of them: no later event would show them.
+/// Returns the deadlocks that processes are in already, by process, and warns of them: no later event would
+/// show them.
 fn deadlocks_of(processes: &[u32], warnings: &mut Vec<String>) -> Vec<(u32, Vec<StuckThread>)> {
     let of_process = |pid| stuck::deadlocks(pid).into_iter().map(move |threads| (pid, threads));
     let found: Vec<_> = processes.iter().copied().flat_map(of_process).collect();
@@ -191,7 +192,8 @@ fn deadlocks_of(processes: &[u32], warnings: &mut Vec<String>) -> Vec<(u32, Vec<
     found
 }
 
-/// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were asked for.
+/// Opens the events on the switches of a command. A refusal is reported in the trace only, unless they were
+/// asked for.
 fn open_switches(
     choice: SwitchesChoice,
     pid: u32,

@@ -1,8 +1,8 @@
 //! The time that uprobes take from a process that ran before klock attached to it.
 //!
-//! A call of a probed function traps into the kernel at its entry and at its return, so a program that takes a million locks a second
-//! becomes many times as slow. If the traps take more than a twentieth of the processes' time, the recording ends and klock says so, unless
-//! the user chose them with `--probes uprobe`.
+//! A call of a probed function traps into the kernel at its entry and at its return, so a program that takes
+//! a million locks a second becomes many times as slow. If the traps take more than a twentieth of the
+//! processes' time, the recording ends and klock says so, unless the user chose them with `--probes uprobe`.
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,8 @@ impl ProbeCost {
         self.looked.elapsed() >= WINDOW
     }
 
-    /// Adds the traps and the processor time since the start. Returns the percentage of the time since the last look that the traps
-    /// took, if that is too much.
+    /// Adds the traps and the processor time since the start. Returns the percentage of the time since the
+    /// last look that the traps took, if that is too much.
     pub(super) fn look(&mut self, traps: u64, used: Duration) -> Option<u128> {
         let before = std::mem::replace(self, Self { looked: Instant::now(), traps, used });
         let new = traps.saturating_sub(before.traps);

@@ -1,4 +1,5 @@
-//! The steps of a recording whose composing waits: batches are drained into the backlog, and composed from there later.
+//! The steps of a recording whose composing waits: batches are drained into the backlog, and composed from
+//! there later.
 
 use std::time::Instant;
 
@@ -11,7 +12,8 @@ const MAX_SIDE_ROWS: usize = 100_000;
 const MAX_PENDING: usize = 1 << 20;
 
 impl Session<'_> {
-    /// Moves what was drained into the backlog, if it is open. Stacks are looked up from there: a process may end before they are composed.
+    /// Moves what was drained into the backlog, if it is open. Stacks are looked up from there: a process may
+    /// end before they are composed.
     pub(super) fn hold_batches(&mut self) {
         let Self { preload: Some(preload), pipeline, backlog, deferral, .. } = self else { return };
         let mut are_known = true;
@@ -45,8 +47,8 @@ impl Session<'_> {
         })
     }
 
-    /// Returns whether another round would find records at once. What is later than the kernel's complete records is not among them: these
-    /// may take as long as their stacks are unwound.
+    /// Returns whether another round would find records at once. What is later than the kernel's complete
+    /// records is not among them: these may take as long as their stacks are unwound.
     pub(super) fn has_more(&self) -> bool {
         let is = |of: fn(&Preload) -> bool| self.preload.as_ref().is_some_and(of);
         let waits_for_kernel = self.pipeline.composed_ns >= self.drained_ns && !is(Preload::has_more);
@@ -62,7 +64,8 @@ impl Session<'_> {
         })
     }
 
-    /// Decides whether composing waits. What the kernel records is never delayed, as klock learns from it which processes to probe.
+    /// Decides whether composing waits. What the kernel records is never delayed, as klock learns from it
+    /// which processes to probe.
     pub(super) fn update_deferral(&mut self) {
         if self.kernel.is_some() {
             return;

@@ -1,4 +1,5 @@
-//! Facts from the running kernel's BTF: offsets of fields, and the functions that fentry programs can be attached to.
+//! Facts from the running kernel's BTF: offsets of fields, and the functions that fentry programs can be
+//! attached to.
 //!
 //! A field that the kernel lacks is `None`, not 0.
 
@@ -48,7 +49,8 @@ pub struct TaskOffsets {
     pub status: Option<u32>,
 }
 
-/// Offsets in bytes into `struct pt_regs`; none if BPF programs cannot find the `pt_regs` of a task (`bpf_task_pt_regs`, 5.15).
+/// Offsets in bytes into `struct pt_regs`; none if BPF programs cannot find the `pt_regs` of a task
+/// (`bpf_task_pt_regs`, 5.15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterOffsets {
     /// The number of the system call: `orig_ax` (x86-64) or `syscallno` (aarch64).

@@ -35,8 +35,8 @@ pub struct Check {
     pub holds: Result<Plan, PlanError>,
 }
 
-/// Collects the facts about this machine and plans a recording of everything. `output` are the rules for an output in the working
-/// directory.
+/// Collects the facts about this machine and plans a recording of everything. `output` are the rules for an
+/// output in the working directory.
 pub fn check(output: &OutputOptions) -> Check {
     let facts = HostFacts::gather();
     let plan_with = |kernel| Plan::new(&facts, &Selection { kernel, ..Selection::everything() });
@@ -62,8 +62,8 @@ fn sched(facts: &HostFacts, has_plan: bool) -> String {
     }
 }
 
-// The ways in which the present setup protects klock or the recorded programs less than it could (docs/security.md), each with the next
-// step. Reads facts, changes nothing.
+// The ways in which the present setup protects klock or the recorded programs less than it could
+// (docs/security.md), each with the next step. Reads facts, changes nothing.
 
 /// The facts that decide how well a setup protects.
 #[derive(Clone, Debug, PartialEq, Eq)]

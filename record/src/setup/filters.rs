@@ -12,7 +12,8 @@ use trace_format::{LockKind, kernel_functions::kinds};
 pub struct Filters {
     /// The kinds of kernel locks, a set of [`kinds`].
     pub kinds: u32,
-    /// Records an acquisition of a kernel lock, and a pthread call without a wait in a command, with a probability of one in this many.
+    /// Records an acquisition of a kernel lock, and a pthread call without a wait in a command, with a
+    /// probability of one in this many.
     pub sample: u32,
     pub min_wait_ns: u64,
     /// Minimum length of an off-CPU time in nanoseconds.
@@ -130,7 +131,8 @@ impl Filters {
         LockKind::ALL.iter().copied().filter(|kind| self.kinds & bit(*kind) != 0)
     }
 
-    /// Fills in the addresses of the chosen locks from the contents of /proc/kallsyms, lines of `address type name`.
+    /// Fills in the addresses of the chosen locks from the contents of /proc/kallsyms, lines of `address type
+    /// name`.
     pub fn look_up(&mut self, symbols: &str) -> Result<(), LockLookupError> {
         let find = |symbol: &String| {
             let named = symbols.lines().find_map(|line| {
@@ -198,8 +200,8 @@ impl Filters {
         limits
     }
 
-    /// Returns the bound below which a random number of 32 bits selects an acquisition, or 0 if all are recorded. The
-    /// probability differs from one in [`sample`](Self::sample) by less than 2^-32.
+    /// Returns the bound below which a random number of 32 bits selects an acquisition, or 0 if all are
+    /// recorded. The probability differs from one in [`sample`](Self::sample) by less than 2^-32.
     pub fn sample_below(&self) -> u32 {
         if self.sample > 1 {
             u32::try_from((1_u64 << 32) / u64::from(self.sample)).unwrap_or(0).max(1)

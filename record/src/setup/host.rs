@@ -1,6 +1,7 @@
 //! Facts about this machine that decide what can be recorded.
 //!
-//! Reads `/proc` and `/sys`; [`plan`](crate::setup::plan) draws the conclusions. `None` means "unknown", which is not "no".
+//! Reads `/proc` and `/sys`; [`plan`](crate::setup::plan) draws the conclusions. `None` means "unknown",
+//! which is not "no".
 
 use std::{
     borrow::Cow,
@@ -87,8 +88,9 @@ impl HostFacts {
         facts
     }
 
-    /// Collects the facts that decide a recording, and the files that they were found in: like [`gather`](Self::gather), but without
-    /// those of the kernel's types and symbols if klock certainly may not load BPF programs.
+    /// Collects the facts that decide a recording, and the files that they were found in: like
+    /// [`gather`](Self::gather), but without those of the kernel's types and symbols if klock certainly may
+    /// not load BPF programs.
     pub(crate) fn gather_for_recording() -> (Self, KernelFiles) {
         let mut facts = Self::gather_cheap();
         let files = match facts.has_capability(CapabilitySet::BPF) {
@@ -127,7 +129,8 @@ impl HostFacts {
         }
     }
 
-    /// Adds the facts of the kernel's types and symbols, and returns both. Reads the types on a thread of its own.
+    /// Adds the facts of the kernel's types and symbols, and returns both. Reads the types on a thread of its
+    /// own.
     fn gather_kernel(&mut self) -> KernelFiles {
         let read_types = || TypeInfo::read(Path::new(KERNEL_BTF)).ok();
         let mut symbols = String::new();
@@ -151,8 +154,8 @@ impl HostFacts {
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// Returns whether klock has a capability. As in the kernel, CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, but not
-    /// CAP_SYSLOG, without which /proc/kallsyms has no addresses.
+    /// Returns whether klock has a capability. As in the kernel, CAP_SYS_ADMIN includes CAP_BPF and
+    /// CAP_PERFMON, but not CAP_SYSLOG, without which /proc/kallsyms has no addresses.
     pub fn has_capability(&self, wanted: CapabilitySet) -> Option<bool> {
         let effective = self.capabilities?;
         let by_admin = (CapabilitySet::BPF | CapabilitySet::PERFMON).contains(wanted)
@@ -229,8 +232,8 @@ fn fentry() -> Option<bool> {
     }
 }
 
-/// Without tracefs, a tracepoint is recognised by the function that the kernel generates for it (5.10): every kernel lists
-/// its functions, but not every kernel lists its data.
+/// Without tracefs, a tracepoint is recognised by the function that the kernel generates for it (5.10): every
+/// kernel lists its functions, but not every kernel lists its data.
 fn contention_by_symbol(symbols: &str) -> Option<bool> {
     (!symbols.is_empty()).then(|| symbols.contains("__traceiter_contention_begin"))
 }
@@ -241,7 +244,8 @@ fn functions(symbols: &str) -> BTreeSet<&'static str> {
     symbols.lines().filter_map(|line| wanted.get(line.split(' ').nth(2)?).copied()).collect()
 }
 
-// Large files about the kernel, which several parts of a recording use: they are read once, when the facts are collected.
+// Large files about the kernel, which several parts of a recording use: they are read once, when the facts
+// are collected.
 
 /// Addresses, types and names of the kernel's symbols.
 const SYMBOLS: &str = "/proc/kallsyms";
@@ -269,8 +273,9 @@ pub(crate) fn read_symbols() -> String {
 
 // Determines whether the kernel preempts tasks inside the kernel, from files below /proc, /sys and /boot.
 //
-// It matters for fentry and fexit: if a task is preempted inside such a program, the kernel skips the program for every other
-// task on that CPU until the task continues (`__bpf_prog_enter_recur`, `kernel/bpf/trampoline.c`, 5.12 to 7.2).
+// It matters for fentry and fexit: if a task is preempted inside such a program, the kernel skips the program
+// for every other task on that CPU until the task continues (`__bpf_prog_enter_recur`,
+// `kernel/bpf/trampoline.c`, 5.12 to 7.2).
 
 /// Returns the answer for this machine; `None` if it is unknown.
 pub(crate) fn of_this_kernel() -> Option<bool> {

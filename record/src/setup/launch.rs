@@ -1,5 +1,6 @@
-//! Starts a command to record. The command is forked and waits until the probes are attached, so that its first instruction is
-//! recorded. klock does not trace it: the command runs as a child of `env` does, with the signals that klock itself inherited.
+//! Starts a command to record. The command is forked and waits until the probes are attached, so that its
+//! first instruction is recorded. klock does not trace it: the command runs as a child of `env` does, with
+//! the signals that klock itself inherited.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -80,7 +81,8 @@ pub(crate) fn system_message(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// Finds the file of a command's first word: the word itself if it has a slash, otherwise the first file of that name in PATH.
+/// Finds the file of a command's first word: the word itself if it has a slash, otherwise the first file of
+/// that name in PATH.
 pub(crate) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let runs = |file: &Path| {
         file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
@@ -117,7 +119,8 @@ struct Shared {
 }
 
 impl Launched {
-    /// Forks the command, which waits until [`run`](Self::run). Its environment is klock's own, with `variables` set.
+    /// Forks the command, which waits until [`run`](Self::run). Its environment is klock's own, with
+    /// `variables` set.
     pub(crate) fn start(words: &[OsString], variables: &[(OsString, OsString)]) -> Result<Self, LaunchError> {
         let first = words.first().map(OsString::as_os_str).unwrap_or_default();
         let path = find(first, std::env::var_os("PATH").as_deref())?;
@@ -163,7 +166,8 @@ impl Launched {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sends it a signal that klock got this long ago, unless the command has got it, too, as a member of klock's process group.
+    /// Sends it a signal that klock got this long ago, unless the command has got it, too, as a member of
+    /// klock's process group.
     pub(crate) fn pass_on(&mut self, signal: i32, age: Duration) {
         if !self.witness.has_got(signal, age) {
             self.signal(signal);
@@ -174,8 +178,8 @@ impl Launched {
     fn signal(&self, signal: i32) {
         let exit = self.shared.lock();
         if exit.is_none() {
-            // SAFETY: no memory is involved. Until the exit is set under this lock, the PID belongs to this command, which may be a
-            // zombie.
+            // SAFETY: no memory is involved. Until the exit is set under this lock, the PID belongs to this
+            // command, which may be a zombie.
             unsafe { libc::kill(self.pid as libc::pid_t, signal) };
         }
     }
@@ -204,8 +208,8 @@ fn environment(variables: &[(OsString, OsString)]) -> Result<Vec<CString>, Launc
     kept.chain(variables.iter().cloned()).map(entry).collect()
 }
 
-/// Forks. The child waits for a byte from `gate` and then executes the program. `outside` is the other end of that pipe: the
-/// child closes its copy, so that it sees when the parent closes its own.
+/// Forks. The child waits for a byte from `gate` and then executes the program. `outside` is the other end of
+/// that pipe: the child closes its copy, so that it sees when the parent closes its own.
 fn fork(
     program: &CString,
     [words, environment]: [&[CString]; 2],
@@ -218,8 +222,8 @@ fn fork(
     };
     let (arguments, environment) = (list(words), list(environment));
     let (gate, exec_error) = (gate.as_raw_fd(), exec_error.as_raw_fd());
-    // SAFETY: between fork and exec, the child calls only functions that are async-signal-safe, on memory that was
-    // made before the fork, as a fork of a process with threads demands.
+    // SAFETY: between fork and exec, the child calls only functions that are async-signal-safe, on memory
+    // that was made before the fork, as a fork of a process with threads demands.
     unsafe {
         let (mut all, mut inherited) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -271,7 +275,8 @@ fn action_of(signal: libc::c_int) -> libc::sighandler_t {
     }
 }
 
-/// Gives this process the actions with which klock started: ignored signals stay ignored, and no handler is left.
+/// Gives this process the actions with which klock started: ignored signals stay ignored, and no handler is
+/// left.
 fn inherit_actions() {
     let ignores_sigpipe = IGNORES_SIGPIPE.load(Ordering::Relaxed);
     for signal in 1..=libc::SIGRTMAX() {
@@ -283,7 +288,8 @@ fn inherit_actions() {
     }
 }
 
-/// Waits until the command exits, and then sets its exit. The command is a zombie until then, so that its PID stays its own.
+/// Waits until the command exits, and then sets its exit. The command is a zombie until then, so that its PID
+/// stays its own.
 fn watch(pid: libc::pid_t, shared: &Shared) {
     // SAFETY: zeros are valid, and the structure is ours and outlives the calls.
     let mut ended = unsafe { std::mem::zeroed::<libc::siginfo_t>() };

@@ -1,7 +1,8 @@
-//! Decides what a recording sets up: the plan for the kernel, and how calls of pthread functions are recorded.
+//! Decides what a recording sets up: the plan for the kernel, and how calls of pthread functions are
+//! recorded.
 //!
-//! If the user asked for something by name and it is not possible, that is an error. If it is only part of the default, it is
-//! left out with a warning.
+//! If the user asked for something by name and it is not possible, that is an error. If it is only part of
+//! the default, it is left out with a warning.
 
 pub(crate) mod btf;
 pub(crate) mod check;
@@ -117,7 +118,8 @@ struct ChosenLocks {
 }
 
 impl ChosenLocks {
-    /// Returns the locks of the options or of the target's default, without those that other options or the target rule out.
+    /// Returns the locks of the options or of the target's default, without those that other options or the
+    /// target rule out.
     fn new(
         options: &Options,
         target: &ResolvedTarget,
@@ -204,8 +206,8 @@ fn selection(
     Selection { switches, ..selection }
 }
 
-/// Plans the recording in the kernel; `None` if only the command records its own calls. A default gives up what is not possible, with a
-/// warning.
+/// Plans the recording in the kernel; `None` if only the command records its own calls. A default gives up
+/// what is not possible, with a warning.
 fn plan(
     facts: &HostFacts,
     selection: &Selection,
@@ -245,7 +247,8 @@ fn plan(
     }
 }
 
-/// Returns the way to record the switches of the command's threads; `None` if they are not recorded, or by the plan's program.
+/// Returns the way to record the switches of the command's threads; `None` if they are not recorded, or by
+/// the plan's program.
 fn switches(
     facts: &HostFacts,
     sched: SchedRows,
@@ -277,8 +280,8 @@ fn check_uprobes(locks: LockSources, target: &ResolvedTarget) -> Result<(), Reco
     Ok(())
 }
 
-/// Returns the programs of Rust and Go that the target runs or will run, with the slow paths of the locks to record. The command, which
-/// is not started yet, has no PID.
+/// Returns the programs of Rust and Go that the target runs or will run, with the slow paths of the locks to
+/// record. The command, which is not started yet, has no PID.
 fn language_programs(
     target: &ResolvedTarget,
     locks: LockSources,
@@ -294,7 +297,8 @@ fn language_programs(
     programs
 }
 
-/// Returns the option that not all locks know, if one is set, what it is for, and the chosen locks that would ignore it.
+/// Returns the option that not all locks know, if one is set, what it is for, and the chosen locks that would
+/// ignore it.
 fn kernel_control(
     filters: &Filters,
     locks: LockSources,
@@ -303,7 +307,8 @@ fn kernel_control(
     let both = "kernel locks and pthread calls of a command that can load klock's library";
     match filters.kinds {
         all if all == kinds::ALL && filters.sample <= 1 => None,
-        // What else is recorded of such a command are waits, which are not sampled, of locks that do not spin.
+        // What else is recorded of such a command are waits, which are not sampled, of locks that do not
+        // spin.
         _ if records_itself && !filters.chooses_kinds() => None,
         _ if filters.sample > 1 => Some(("--sample", both, locks)),
         // No futex spins.

@@ -1,4 +1,5 @@
-//! Resolves a target: checks that it exists, and finds the processes, the program and the libcs that belong to it.
+//! Resolves a target: checks that it exists, and finds the processes, the program and the libcs that belong
+//! to it.
 //!
 //! Every mistake in a target is reported here, before anything is loaded or written.
 
@@ -71,8 +72,8 @@ impl ResolvedTarget {
         }
     }
 
-    /// Returns the libc of each process that gets uprobes, or why it gets none. The command, which is not started yet, has
-    /// no PID.
+    /// Returns the libc of each process that gets uprobes, or why it gets none. The command, which is not
+    /// started yet, has no PID.
     pub(crate) fn libcs(&self, files: &mut TargetFiles) -> Vec<(Option<u32>, Result<ProbedFile, LibcError>)> {
         let mut libcs = Vec::new();
         for &pid in &self.processes {

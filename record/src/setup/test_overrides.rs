@@ -1,4 +1,5 @@
-//! Settings for tests: smaller BPF maps, to see what happens when one is full, and the uprobes of older kernels.
+//! Settings for tests: smaller BPF maps, to see what happens when one is full, and the uprobes of older
+//! kernels.
 //!
 //! klock itself never calls the setters. They take effect when programs are loaded next.
 

@@ -1,7 +1,9 @@
-//! The machine's clocks, and what the kernel counts for a process, in nanoseconds, whatever time namespace klock or a recorded process is in.
+//! The machine's clocks, and what the kernel counts for a process, in nanoseconds, whatever time namespace
+//! klock or a recorded process is in.
 //!
-//! A time namespace adds an offset to CLOCK_MONOTONIC and CLOCK_BOOTTIME of its processes (time_namespaces(7)). The kernel's own records,
-//! and so the trace, have the times of the machine, without an offset.
+//! A time namespace adds an offset to CLOCK_MONOTONIC and CLOCK_BOOTTIME of its processes
+//! (time_namespaces(7)). The kernel's own records, and so the trace, have the times of the machine, without
+//! an offset.
 
 use std::{fs, sync::LazyLock, time::Duration};
 
@@ -43,7 +45,8 @@ impl ProcessTimes {
     }
 }
 
-/// Returns the processor time of a process in ns: that of all its threads, also of those that ended; `None` if there is no such process.
+/// Returns the processor time of a process in ns: that of all its threads, also of those that ended; `None`
+/// if there is no such process.
 fn process_time_ns(pid: u32) -> Option<i64> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
     // SAFETY: the C library and the kernel write into these variables.
@@ -86,7 +89,8 @@ impl TimeOffsets {
         if own.as_ref().is_some_and(|own| own.as_os_str() == INITIAL) {
             return Some(Self::default());
         }
-        // The file has the offsets of the process's children: without a fork or an exec, it is not in their namespace itself.
+        // The file has the offsets of the process's children: without a fork or an exec, it is not in their
+        // namespace itself.
         if own != of_children {
             return None;
         }

@@ -1,8 +1,9 @@
-//! Control groups: where they are mounted, and how often a process had to pause because its group had used up its quota of processor
-//! time. A pod of Kubernetes with a limit of half a CPU is a group with 50 ms in each period of 100 ms.
+//! Control groups: where they are mounted, and how often a process had to pause because its group had used up
+//! its quota of processor time. A pod of Kubernetes with a limit of half a CPU is a group with 50 ms in each
+//! period of 100 ms.
 //!
-//! The pauses are in `cpu.stat`, which every user can read: `nr_throttled`, and `throttled_usec` of version 2 or `throttled_time` of
-//! version 1 (`kernel/sched/core.c`).
+//! The pauses are in `cpu.stat`, which every user can read: `nr_throttled`, and `throttled_usec` of version 2
+//! or `throttled_time` of version 1 (`kernel/sched/core.c`).
 
 use std::{
     fs,
@@ -22,14 +23,16 @@ pub(crate) struct ControlGroup {
     pub(crate) throttling: Option<Throttling>,
 }
 
-/// How often a group and the groups above it used up their quota. The kernel counts from the creation of each group.
+/// How often a group and the groups above it used up their quota. The kernel counts from the creation of each
+/// group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Throttling {
     directory: PathBuf,
     sums: Throttled,
 }
 
-/// How often a group had used up its quota, and how long processors did not run it then, added up over the processors.
+/// How often a group had used up its quota, and how long processors did not run it then, added up over the
+/// processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Throttled {
     pub(crate) periods: i64,
@@ -62,7 +65,8 @@ impl Throttling {
         Self { directory: directory.into(), sums: Throttled { periods, ns: 10 * periods } }
     }
 
-    /// Returns what was added since an earlier reading; `None` if the process has moved to another group since then.
+    /// Returns what was added since an earlier reading; `None` if the process has moved to another group
+    /// since then.
     pub(crate) fn since(&self, earlier: &Self) -> Option<Throttled> {
         (self.directory == earlier.directory).then(|| Throttled {
             periods: self.sums.periods.saturating_sub(earlier.sums.periods),
@@ -71,7 +75,8 @@ impl Throttling {
     }
 }
 
-/// Returns the id of the group of version 2 with this path, and its depth below the root; `None` if there is no such group.
+/// Returns the id of the group of version 2 with this path, and its depth below the root; `None` if there is
+/// no such group.
 pub(crate) fn find(path: &Path) -> Option<(u64, u32)> {
     mounts(&MOUNTINFO).filter(|mount| mount.is_v2).find_map(|Mount { directory, .. }| {
         let below = path.strip_prefix(&directory).unwrap_or_else(|_| path.strip_prefix("/").unwrap_or(path));
@@ -100,7 +105,8 @@ static MOUNTINFO: LazyLock<String> =
 /// Decodes `/proc/self/mountinfo`. Version 2 may be mounted below the directories of version 1.
 fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount> {
     mountinfo.lines().filter_map(|line| {
-        // id parent device root directory options [fields] - type source options; a space in a path is written as \040
+        // id parent device root directory options [fields] - type source options; a space in a path is
+        // written as \040
         let (mount, system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3).map(|path| PathBuf::from(path.replace("\\040", " ")));
         let (root, directory) = (mount.next()?, mount.next()?);
@@ -111,8 +117,8 @@ fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount> {
     })
 }
 
-/// Returns the directory that shows the groups with the `cpu` controller, and the directory of a process's group in it, from the
-/// process's `/proc/PID/cgroup` and `/proc/self/mountinfo`.
+/// Returns the directory that shows the groups with the `cpu` controller, and the directory of a process's
+/// group in it, from the process's `/proc/PID/cgroup` and `/proc/self/mountinfo`.
 fn directories(groups: &str, mountinfo: &str) -> Option<(PathBuf, PathBuf)> {
     // hierarchy:controllers:path; version 2 has no controllers there.
     let lines = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));

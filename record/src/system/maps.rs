@@ -1,6 +1,7 @@
 //! Parses `/proc/PID/maps`. Paths may contain any byte that a file name may contain.
 //!
-//! By hand: the crate `procfs` (0.18) fails on paths that are not UTF-8, trims spaces, and panics on a file named `/SYSV`.
+//! By hand: the crate `procfs` (0.18) fails on paths that are not UTF-8, trims spaces, and panics on a file
+//! named `/SYSV`.
 
 use std::{
     borrow::Cow,
@@ -11,7 +12,8 @@ use std::{
 
 use super::procfs;
 
-/// Maximum number of bytes that are read. A process can have 65,530 mappings by default, each of a path of 4 KiB.
+/// Maximum number of bytes that are read. A process can have 65,530 mappings by default, each of a path of 4
+/// KiB.
 const MAX_BYTES: u64 = 16 << 20;
 /// The name of the memory in which a process records itself.
 pub(crate) const OWN_MEMORY: &str = "klock-preload";
@@ -44,9 +46,10 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 
-    /// Returns the place of an address in the object that processes share: `DEVICE:INODE+OFFSET`, with the device as the kernel
-    /// prints it. Memory without a file has an inode of its own, too. In klock's memory there are no locks: a forked process drops the memory
-    /// of its parent, and its own is there before its mappings are read again.
+    /// Returns the place of an address in the object that processes share: `DEVICE:INODE+OFFSET`, with the
+    /// device as the kernel prints it. Memory without a file has an inode of its own, too. In klock's memory
+    /// there are no locks: a forked process drops the memory of its parent, and its own is there before its
+    /// mappings are read again.
     pub(crate) fn shared_place(&self, address: u64) -> Option<String> {
         let (major, minor) = self.device;
         let offset = address - self.start + self.offset;
@@ -54,8 +57,8 @@ impl Mapping {
         (self.shared && !is_own).then(|| format!("{major:02x}:{minor:02x}:{}+{offset:#x}", self.inode))
     }
 
-    /// Returns whether an address in it can be one of code: memory without a file contains code only where it can be executed.
-    /// Stacks of code without frame pointers contain numbers that are addresses of data.
+    /// Returns whether an address in it can be one of code: memory without a file contains code only where it
+    /// can be executed. Stacks of code without frame pointers contain numbers that are addresses of data.
     pub(crate) fn is_code(&self) -> bool {
         self.inode != 0 || self.executable
     }
@@ -108,8 +111,8 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mapping> {
     mappings
 }
 
-/// Parses `7f00-7f10 r-xp 00001000 fe:00 1234   /usr/lib/libc.so.6`. Mappings of the same file mostly follow each other and
-/// share their path.
+/// Parses `7f00-7f10 r-xp 00001000 fe:00 1234 /usr/lib/libc.so.6`. Mappings of the same file mostly follow
+/// each other and share their path.
 fn parse_line(line: &str, last: Option<&Rc<str>>) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;

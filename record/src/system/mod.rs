@@ -1,4 +1,5 @@
-//! The machine as every step sees it: clocks, `/proc`, mappings and control groups of processes, and the priorities of klock's own threads.
+//! The machine as every step sees it: clocks, `/proc`, mappings and control groups of processes, and the
+//! priorities of klock's own threads.
 
 pub(crate) mod clocks;
 pub(crate) mod control_groups;

@@ -1,16 +1,17 @@
-//! Priorities of klock's own threads: an ordinary one that is scheduled soon, real-time priority for a thread that must not wait for
-//! a processor, and for one call into the kernel that must not be preempted.
+//! Priorities of klock's own threads: an ordinary one that is scheduled soon, real-time priority for a thread
+//! that must not wait for a processor, and for one call into the kernel that must not be preempted.
 //!
-//! While a task reads or writes a BPF map by system call, no kprobe or perf tracepoint program runs on its CPU
-//! (`bpf_disable_instrumentation`, `kernel/bpf/syscall.c`; 5.10 to 7.2). If the task is preempted there, events of every other
-//! task on that CPU are lost until it runs again, which can take a whole time slice: on 7.2, 198 of 12,000 acquisitions.
+//! While a task reads or writes a BPF map by system call, no kprobe or perf tracepoint program runs on its
+//! CPU (`bpf_disable_instrumentation`, `kernel/bpf/syscall.c`; 5.10 to 7.2). If the task is preempted there,
+//! events of every other task on that CPU are lost until it runs again, which can take a whole time slice: on
+//! 7.2, 198 of 12,000 acquisitions.
 
 use std::time::Duration;
 
 use super::clocks::{monotonic_ns, thread_time};
 
-/// Makes the calling thread run soon whenever it becomes runnable: on a busy machine, rings fill within some time slices. Has no
-/// effect where that is not permitted or not known.
+/// Makes the calling thread run soon whenever it becomes runnable: on a busy machine, rings fill within some
+/// time slices. Has no effect where that is not permitted or not known.
 pub(crate) fn raise_priority() {
     /// Since Linux 6.12, a task that asks for a short slice is scheduled sooner.
     const SLICE_NS: u64 = 200_000;
@@ -39,22 +40,23 @@ pub(crate) fn raise_priority_of(tid: u32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, NICE) };
 }
 
-/// Makes a call at real-time priority if klock may use it (CAP_SYS_NICE, and real-time allowed in its cgroup); otherwise
-/// just makes the call.
+/// Makes a call at real-time priority if klock may use it (CAP_SYS_NICE, and real-time allowed in its
+/// cgroup); otherwise just makes the call.
 pub(crate) fn with_raised_priority<T>(call: impl FnOnce() -> T) -> T {
     let _raised = RaisedPriority::new();
     call()
 }
 
-/// Real-time priority of the calling thread, the lowest one. When dropped, which the same thread must do, restores the thread's policy.
+/// Real-time priority of the calling thread, the lowest one. When dropped, which the same thread must do,
+/// restores the thread's policy.
 #[derive(Debug)]
 pub(crate) struct RaisedPriority {
     previous: libc::c_int,
 }
 
 impl RaisedPriority {
-    /// Raises the priority. The threads and processes that the thread starts have an ordinary one. Returns `None` if the thread is a
-    /// real-time one already, or may not become one.
+    /// Raises the priority. The threads and processes that the thread starts have an ordinary one. Returns
+    /// `None` if the thread is a real-time one already, or may not become one.
     pub(crate) fn new() -> Option<Self> {
         let previous = policy();
         let raises = || set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
@@ -89,14 +91,16 @@ fn set_policy(policy: libc::c_int, priority: libc::c_int) -> bool {
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) == 0 }
 }
 
-// The scheduling of the threads that stand between the kernel's rings and the disk: the processor time of one of them in, real-time or
-// ordinary scheduling out.
+// The scheduling of the threads that stand between the kernel's rings and the disk: the processor time of one
+// of them in, real-time or ordinary scheduling out.
 //
-// Ordinary priorities are not enough. The kernel compares them only within a group, and each session of a terminal and each service is
-// a group of its own: beside a busy one, a klock of nice -19 stood in the run queue for a second at a time (6.18), and the rings
-// overflowed. So such a thread is a real-time one, of the lowest priority, as long as it takes less than half a processor.
+// Ordinary priorities are not enough. The kernel compares them only within a group, and each session of a
+// terminal and each service is a group of its own: beside a busy one, a klock of nice -19 stood in the run
+// queue for a second at a time (6.18), and the rings overflowed. So such a thread is a real-time one, of the
+// lowest priority, as long as it takes less than half a processor.
 
-/// Time after which the thread's share of a processor is measured. Below the kernel's limit for real-time threads, 950 ms of a second.
+/// Time after which the thread's share of a processor is measured. Below the kernel's limit for real-time
+/// threads, 950 ms of a second.
 const WINDOW_NS: u64 = 500_000_000;
 
 /// The scheduling of the thread that has this. When it is dropped, the thread is an ordinary one again.
@@ -119,7 +123,8 @@ impl RealTime {
         Self { begun: now(), may_be_raised: raised.is_some(), raised }
     }
 
-    /// Lets the thread give way if it takes too much of a processor, and makes it a real-time one again if it takes little.
+    /// Lets the thread give way if it takes too much of a processor, and makes it a real-time one again if it
+    /// takes little.
     pub(crate) fn update(&mut self) {
         // This clock costs no call into the kernel.
         let elapsed_ns = (monotonic_ns() as u64).saturating_sub(self.begun.0);
@@ -137,8 +142,8 @@ impl RealTime {
     }
 }
 
-/// Returns whether a thread that used this much of the elapsed processor time may be a real-time one. One that gave way was slowed down,
-/// so it must use less before it may again.
+/// Returns whether a thread that used this much of the elapsed processor time may be a real-time one. One
+/// that gave way was slowed down, so it must use less before it may again.
 fn may_be_raised(is_raised: bool, used_ns: u64, elapsed_ns: u64) -> bool {
     used_ns <= if is_raised { elapsed_ns / 2 } else { elapsed_ns / 4 }
 }

@@ -1,7 +1,7 @@
 //! Tasks and CPUs that exist now, from `/proc` and `/sys`. Tasks that end meanwhile are left out.
 //!
-//! By hand: the crate `procfs` opens a directory for each task and parses all 52 fields of `stat`, and the parsers needed here
-//! are a few lines each.
+//! By hand: the crate `procfs` opens a directory for each task and parses all 52 fields of `stat`, and the
+//! parsers needed here are a few lines each.
 
 use std::{
     fmt::Display,
@@ -59,8 +59,8 @@ pub(crate) fn is_kernel_thread(pid: u32) -> bool {
     read_stat(Path::new(&format!("/proc/{pid}/stat"))).is_ok_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
-/// Returns whether a task, by its directory in `/proc`, is executing a program whose environment is not there yet: it has left the old
-/// program, so whoever started it goes on, and its `environ` is empty.
+/// Returns whether a task, by its directory in `/proc`, is executing a program whose environment is not there
+/// yet: it has left the old program, so whoever started it goes on, and its `environ` is empty.
 pub(crate) fn is_starting(task: &Path) -> bool {
     // Of include/linux/sched.h.
     const PF_EXITING: u64 = 0x4;
@@ -71,7 +71,8 @@ pub(crate) fn is_starting(task: &Path) -> bool {
     })
 }
 
-/// Returns the real user id of a process; `None` if it has ended. The owner of its files in `/proc` may be another one.
+/// Returns the real user id of a process; `None` if it has ended. The owner of its files in `/proc` may be
+/// another one.
 pub(crate) fn user_of(pid: u32) -> Option<u32> {
     status_number(pid, "Uid:")
 }
@@ -113,11 +114,13 @@ pub fn asleep_in_futexes(processes: &[u32]) -> usize {
     processes.iter().map(asleep).sum()
 }
 
-/// Returns the system call in which a thread sleeps; `None` if it does not sleep any more, or if that is not known.
+/// Returns the system call in which a thread sleeps; `None` if it does not sleep any more, or if that is not
+/// known.
 ///
 /// # Errors
 ///
-/// The kernel refuses: reading it takes the rights of a debugger (`PTRACE_MODE_ATTACH_FSCREDS`, 4.5), which the user's processes have of those that they started.
+/// The kernel refuses: reading it takes the rights of a debugger (`PTRACE_MODE_ATTACH_FSCREDS`, 4.5), which
+/// the user's processes have of those that they started.
 pub(crate) fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
     let text = syscall_text(pid, tid)?;
     let number = text.split(' ').next().and_then(|word| word.parse().ok());
@@ -127,8 +130,8 @@ pub(crate) fn syscall(pid: u32, tid: u32) -> io::Result<Option<Syscall>> {
     Ok(Some(call).filter(|_| is_known))
 }
 
-/// Returns the kernel's words on the system call of a thread: "NUMBER ARGUMENTS... SP PC", or "-1 SP PC" outside of a call, or "running"
-/// (`fs/proc/base.c`).
+/// Returns the kernel's words on the system call of a thread: "NUMBER ARGUMENTS... SP PC", or "-1 SP PC"
+/// outside of a call, or "running" (`fs/proc/base.c`).
 pub(crate) fn syscall_text(pid: u32, tid: u32) -> io::Result<String> {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))
 }
@@ -148,7 +151,8 @@ pub(crate) fn stopped(pid: u32, tid: u32) -> Option<TaskState> {
     }
 }
 
-/// Returns whether the instruction before `pc` is one that makes 64-bit system calls. On x86-64, `int $0x80` has other numbers.
+/// Returns whether the instruction before `pc` is one that makes 64-bit system calls. On x86-64, `int $0x80`
+/// has other numbers.
 fn is_syscall_before(pid: u32, pc: u64) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     if !cfg!(target_arch = "x86_64") {
@@ -271,7 +275,8 @@ fn ids_in(directory: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-// Whether the processors have time for klock, by the number of runnable tasks in `/proc/loadavg`. Needs no privileges.
+// Whether the processors have time for klock, by the number of runnable tasks in `/proc/loadavg`. Needs no
+// privileges.
 
 /// The processors that klock may use, which are those of a command that it starts.
 #[derive(Debug)]
@@ -287,7 +292,8 @@ impl Processors {
         Self { load: File::open("/proc/loadavg").ok(), count }
     }
 
-    /// Returns whether more tasks are runnable, the calling thread among them, than there are processors; `false` if that is not known.
+    /// Returns whether more tasks are runnable, the calling thread among them, than there are processors;
+    /// `false` if that is not known.
     pub(crate) fn are_busy(&self) -> bool {
         let mut text = [0; 128];
         let read = self.load.as_ref().and_then(|load| load.read_at(&mut text, 0).ok()).unwrap_or(0);

@@ -1,12 +1,13 @@
-//! Finds deadlocks that began before a recording, from the futexes on which threads sleep, and the owners that glibc's mutexes name.
+//! Finds deadlocks that began before a recording, from the futexes on which threads sleep, and the owners
+//! that glibc's mutexes name.
 //!
 //! ```text
 //! thread 11 sleeps in futex(0x4080), and the mutex at 0x4080 names 12
 //! thread 12 sleeps in futex(0x40c0), and the mutex at 0x40c0 names 11
 //! ```
 //!
-//! Each thread is looked at before and after all mutexes. If the kernel has not switched it in between, it slept all the while, and could not release
-//! what it owns.
+//! Each thread is looked at before and after all mutexes. If the kernel has not switched it in between, it
+//! slept all the while, and could not release what it owns.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,10 +47,11 @@ pub(crate) fn deadlocks(pid: u32) -> Vec<Vec<StuckThread>> {
     cycles(&waits)
 }
 
-/// Returns the address of the futex for which a thread waits, by the text of its `syscall` in `/proc`: the number of the call, and its
-/// arguments.
+/// Returns the address of the futex for which a thread waits, by the text of its `syscall` in `/proc`: the
+/// number of the call, and its arguments.
 fn futex_of(text: &str) -> Option<u64> {
-    /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET` and `FUTEX_LOCK_PI2` (`include/uapi/linux/futex.h`).
+    /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET` and `FUTEX_LOCK_PI2`
+    /// (`include/uapi/linux/futex.h`).
     const WAITS: [u64; 4] = [0, 6, 9, 13];
     /// Without the flags for private futexes and the clock.
     const COMMAND: u64 = !(128 | 256);
@@ -61,7 +63,8 @@ fn futex_of(text: &str) -> Option<u64> {
     (call.name() == "futex" && WAITS.contains(&(command & COMMAND))).then_some(address)
 }
 
-/// Of glibc's `struct __pthread_mutex_s`: lock, count, owner, users and kind (`sysdeps/nptl/bits/struct_mutex.h`).
+/// Of glibc's `struct __pthread_mutex_s`: lock, count, owner, users and kind
+/// (`sysdeps/nptl/bits/struct_mutex.h`).
 const MUTEX_BYTES: usize = 20;
 
 /// Returns the thread that owns a mutex. `None` if the memory does not look like a mutex that is taken.

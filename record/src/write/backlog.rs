@@ -1,10 +1,11 @@
-//! The backlog: batches of programs that record themselves, in memory and in a file, while recorded programs need all processors and
-//! composing waits (`session/deferral.rs`).
+//! The backlog: batches of programs that record themselves, in memory and in a file, while recorded programs
+//! need all processors and composing waits (`session/deferral.rs`).
 //!
-//! The file begins with the state of composer and merger at the moment when everything before was composed and goes on with
-//! each batch and each switch (`frames.rs`). If the recorder is killed, [`replay`] composes from it what the trace does not have yet, row for row as
-//! the recorder would have done. Nothing else needs the file: the recorder itself composes from memory.
-//! memcached, which needs all processors, does twice as much while composing waits.
+//! The file begins with the state of composer and merger at the moment when everything before was composed
+//! and goes on with each batch and each switch (`frames.rs`). If the recorder is killed, [`replay`] composes
+//! from it what the trace does not have yet, row for row as the recorder would have done. Nothing else needs
+//! the file: the recorder itself composes from memory. memcached, which needs all processors, does twice as
+//! much while composing waits.
 
 use std::{
     collections::VecDeque,
@@ -37,7 +38,8 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 pub(crate) struct Backlog {
     /// `None` if the output has no such file, or if it cannot be written.
     file: Option<Writer>,
-    /// The time at which the file got its snapshot; it has what was drained since then. `None` if the backlog is closed.
+    /// The time at which the file got its snapshot; it has what was drained since then. `None` if the backlog
+    /// is closed.
     opened: Option<Instant>,
     batches: VecDeque<Batch>,
     units: usize,
@@ -77,7 +79,8 @@ impl Backlog {
         self.units as u64
     }
 
-    /// Starts the file anew, with this state. Returns `false` if it cannot be written: then there is no file any more.
+    /// Starts the file anew, with this state. Returns `false` if it cannot be written: then there is no file
+    /// any more.
     pub(crate) fn open(&mut self, snapshot: &Snapshot<'_>) -> bool {
         let Some(file) = &mut self.file else { return false };
         match file.start(snapshot) {
@@ -108,7 +111,8 @@ impl Backlog {
         Some(batch)
     }
 
-    /// Ends the wait: everything is composed. The file stays as it is until the next snapshot, as the trace may lack the last rows on disk.
+    /// Ends the wait: everything is composed. The file stays as it is until the next snapshot, as the trace
+    /// may lack the last rows on disk.
     pub(crate) fn close(&mut self) {
         self.opened = None;
     }

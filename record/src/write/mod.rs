@@ -1,4 +1,5 @@
-//! The outputs of a recording: rows to files and observers, and records that wait to be composed to a backlog.
+//! The outputs of a recording: rows to files and observers, and records that wait to be composed to a
+//! backlog.
 
 pub(crate) mod backlog;
 pub(crate) mod sink;

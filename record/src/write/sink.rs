@@ -1,5 +1,6 @@
-//! Writes rows and checkpoints to files, on a thread of its own. The channel is bounded: if the disk is slow, the rings fill, and
-//! records that do not fit are counted there. A disk failure ends the recording with an error that names the file.
+//! Writes rows and checkpoints to files, on a thread of its own. The channel is bounded: if the disk is slow,
+//! the rings fill, and records that do not fit are counted there. A disk failure ends the recording with an
+//! error that names the file.
 
 use std::{
     fmt,
@@ -16,11 +17,11 @@ use trace_format::{EventColumns, FormatError, LockRow, RunInfo, SideRows, TraceW
 
 use crate::system::priority::{RealTime, raise_priority};
 
-/// Number of messages in the channel from which the writer is behind. Rows take more memory than the records that they are made from,
-/// so few rows wait here and many records before they are composed.
+/// Number of messages in the channel from which the writer is behind. Rows take more memory than the records
+/// that they are made from, so few rows wait here and many records before they are composed.
 const MAX_MESSAGES: usize = 8;
-/// Further places in the channel: for what is sent after a look whether there is room, which are the rows of one step of composing or
-/// those before a checkpoint and the checkpoint.
+/// Further places in the channel: for what is sent after a look whether there is room, which are the rows of
+/// one step of composing or those before a checkpoint and the checkpoint.
 const SPARE: usize = 8;
 
 #[derive(Debug)]
@@ -70,18 +71,20 @@ impl Sink {
         Ok(Self { inbox: sender, thread, is_observed, bytes, queued, free, backlog })
     }
 
-    /// Returns whether the writer keeps up, so that the next rows and a checkpoint after them will not have to wait.
+    /// Returns whether the writer keeps up, so that the next rows and a checkpoint after them will not have
+    /// to wait.
     pub(crate) fn has_room(&self) -> bool {
         self.queued.load(Ordering::Relaxed) < MAX_MESSAGES
     }
 
-    /// Returns the file for records that wait to be composed; `None` if they must not wait, because somebody observes the rows or the output has no
-    /// such file.
+    /// Returns the file for records that wait to be composed; `None` if they must not wait, because somebody
+    /// observes the rows or the output has no such file.
     pub(crate) fn backlog(&self) -> Option<Arc<File>> {
         self.backlog.clone().filter(|_| !self.is_observed)
     }
 
-    /// Lets the writer run soon whenever it has something to write, also on a busy machine. It is no real-time thread any more.
+    /// Lets the writer run soon whenever it has something to write, also on a busy machine. It is no
+    /// real-time thread any more.
     pub(crate) fn raise_priority(&self) {
         self.send(Message::RaisePriority);
     }
@@ -91,8 +94,8 @@ impl Sink {
         self.is_observed
     }
 
-    /// Sends rows to the writer, and locks to the observer; blocks while the channel is full. Returns `false` if the writer failed:
-    /// the writer returns the error when it is finished.
+    /// Sends rows to the writer, and locks to the observer; blocks while the channel is full. Returns `false`
+    /// if the writer failed: the writer returns the error when it is finished.
     pub(crate) fn push(&self, rows: EventColumns, locks: Vec<LockRow>) -> bool {
         (rows.is_empty() && locks.is_empty()) || self.send(Message::Rows(Box::new((rows, locks))))
     }
@@ -102,8 +105,8 @@ impl Sink {
         self.free.try_recv().unwrap_or_else(|_| EventColumns::with_capacity(rows))
     }
 
-    /// Makes all rows so far, and these rows of the side tables, survive even if this process is killed. Returns `false` if
-    /// the writer failed.
+    /// Makes all rows so far, and these rows of the side tables, survive even if this process is killed.
+    /// Returns `false` if the writer failed.
     pub(crate) fn checkpoint(&self, info: RunInfo, side: SideRows) -> bool {
         self.send(Message::Checkpoint(Box::new((info, side))))
     }
@@ -117,7 +120,8 @@ impl Sink {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until the writer has all rows, and returns it and the observer. If the writer failed, its `finish` ends the trace early.
+    /// Waits until the writer has all rows, and returns it and the observer. If the writer failed, its
+    /// `finish` ends the trace early.
     pub(crate) fn finish(self) -> Finished {
         drop(self.inbox);
         match self.thread.join() {
@@ -189,12 +193,13 @@ fn write(
 
 // A receiver of what is written to the trace, while it is recorded.
 
-/// Receives rows after they were handed to the writer, on the writer's thread: it must return soon, and never wait for the disk or
-/// for another thread.
+/// Receives rows after they were handed to the writer, on the writer's thread: it must return soon, and never
+/// wait for the disk or for another thread.
 pub trait Observer: fmt::Debug + Send {
     /// The recording begins. `info` has the sources.
     fn begin(&mut self, info: RunInfo);
-    /// Rows were written. `locks` are those whose first events are among them, not named yet; they are in the order of their ids.
+    /// Rows were written. `locks` are those whose first events are among them, not named yet; they are in the
+    /// order of their ids.
     fn rows(&mut self, rows: EventColumns, locks: Vec<LockRow>);
     /// A checkpoint was written: the losses so far, and rows of the side tables that are new or have changed.
     fn checkpoint(&mut self, info: RunInfo, side: SideRows);

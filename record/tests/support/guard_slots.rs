@@ -1,7 +1,7 @@
 //! Access to the guard's slots in the BPF map `CPU` of the recording that runs in this process.
 //!
-//! Values are read and written whole, so a test does that only while no recorded task runs. A program of another task that runs
-//! meanwhile may free its own slot after that.
+//! Values are read and written whole, so a test does that only while no recorded task runs. A program of
+//! another task that runs meanwhile may free its own slot after that.
 
 use std::{
     fs, io,
@@ -75,7 +75,8 @@ impl GuardSlots {
             value: values.as_mut_ptr().expose_provenance() as u64,
             flags: 0,
         };
-        // SAFETY: the attributes are those of `union bpf_attr`; key and values are ours and have the sizes of the map.
+        // SAFETY: the attributes are those of `union bpf_attr`; key and values are ours and have the sizes of
+        // the map.
         let answer =
             unsafe { libc::syscall(libc::SYS_bpf, command, &raw const attributes, size_of::<Attributes>()) };
         assert_eq!(answer, 0, "bpf({command}): {}", io::Error::last_os_error());

@@ -1,5 +1,5 @@
-//! Helpers of the live tests of this crate: the program of known calls, and a recording of it in this process, so that a
-//! test can reach the maps of the kernel side.
+//! Helpers of the live tests of this crate: the program of known calls, and a recording of it in this
+//! process, so that a test can reach the maps of the kernel side.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 #![allow(clippy::print_stdout, reason = "cargo xtask test reads the reasons for skips")]
@@ -40,8 +40,8 @@ pub fn skipped() -> bool {
 /// Bound on every wait, and on repeating what the world must do; generous, because the machine may be busy.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// Repeats an attempt until it returns something. `None` means that the world did not do its part; what klock gets wrong must
-/// panic instead.
+/// Repeats an attempt until it returns something. `None` means that the world did not do its part; what klock
+/// gets wrong must panic instead.
 #[track_caller]
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -219,7 +219,8 @@ impl Recorded {
     }
 }
 
-/// Returns the number that a stack spells: the program calls itself through bit_1 and bit_0, the highest bit first.
+/// Returns the number that a stack spells: the program calls itself through bit_1 and bit_0, the highest bit
+/// first.
 pub fn spelt(stack: &Stack) -> Option<usize> {
     let bits = stack.frames.iter().rev().filter_map(|frame| match frame.symbol.as_deref() {
         Some("bit_0") => Some(0),

@@ -1,8 +1,8 @@
-//! `klock record --metrics`: the writer's thread passes on what it writes to the trace; a thread of low priority adds it up and replaces
-//! the file of metrics.
+//! `klock record --metrics`: the writer's thread passes on what it writes to the trace; a thread of low
+//! priority adds it up and replaces the file of metrics.
 //!
-//! The writer is never delayed: if the sums fall behind, events are skipped, counted as such in the file, and nothing is paired across
-//! them.
+//! The writer is never delayed: if the sums fall behind, events are skipped, counted as such in the file, and
+//! nothing is paired across them.
 
 use std::{
     fs::File,
@@ -54,10 +54,12 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Checks that the file can be written, and starts the thread. Returns it and the observer of the recording.
+    /// Checks that the file can be written, and starts the thread. Returns it and the observer of the
+    /// recording.
     pub(super) fn start(options: Options) -> anyhow::Result<(Self, Box<dyn Observer>)> {
         let rules = OutputOptions { replace: true, ..files::options(options.force) };
-        // It also checks who else can change the directory, before anything in it is read. Nothing is left of a file that is not finished.
+        // It also checks who else can change the directory, before anything in it is read. Nothing is left of
+        // a file that is not finished.
         drop(files::create(&options.path, &rules)?);
         ensure!(
             options.force || !options.path.is_file() || is_ours(&options.path),
@@ -99,7 +101,8 @@ fn is_ours(path: &Path) -> bool {
 /// Lets everything else on this machine go first.
 fn lower_priority() {
     const NICE: i32 = 10;
-    // SAFETY: the call takes numbers only; 0 is the calling thread. If it fails, the thread has the usual priority.
+    // SAFETY: the call takes numbers only; 0 is the calling thread. If it fails, the thread has the usual
+    // priority.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 

@@ -1,5 +1,5 @@
-//! Signals during a recording. Those that end a program end the recording; a command gets all that klock gets, once, and decides itself
-//! what it does.
+//! Signals during a recording. Those that end a program end the recording; a command gets all that klock
+//! gets, once, and decides itself what it does.
 
 use std::{
     sync::atomic::{AtomicI32, Ordering},
@@ -36,12 +36,12 @@ pub(super) fn last_request() -> Option<i32> {
     Some(LAST_REQUEST.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
 
-/// Lets the first SIGINT, SIGTERM or SIGHUP end the recording and finish the file; if there is a command, once the command ends. The
-/// second one ends klock within a second: what is not composed yet is counted as lost. If even that hangs, and at the third one,
-/// klock exits, and `klock recover` completes the trace.
+/// Lets the first SIGINT, SIGTERM or SIGHUP end the recording and finish the file; if there is a command,
+/// once the command ends. The second one ends klock within a second: what is not composed yet is counted as
+/// lost. If even that hangs, and at the third one, klock exits, and `klock recover` completes the trace.
 ///
-/// Signals that klock was started to ignore stay ignored, as the command ignores them, too. A recording without a command has no other end
-/// than a signal: it ignores SIGHUP alone, for nohup.
+/// Signals that klock was started to ignore stay ignored, as the command ignores them, too. A recording
+/// without a command has no other end than a signal: it ignores SIGHUP alone, for nohup.
 pub(super) fn handle(stop: Stop, has_command: bool, quiet: bool) -> anyhow::Result<()> {
     let passed_on = OTHERS.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).filter(|_| has_command);
     let is_wanted = |signal: &i32| !(has_command || *signal == SIGHUP) || !files::is_ignored(*signal);

@@ -1,5 +1,5 @@
-//! A recording of an honest program by root, and attackers that join it: the trace with exact counts leaves, the limits that it lists, and
-//! the memory and time that klock took.
+//! A recording of an honest program by root, and attackers that join it: the trace with exact counts leaves,
+//! the limits that it lists, and the memory and time that klock took.
 
 use std::{
     collections::BTreeMap,
@@ -200,7 +200,8 @@ pub(crate) fn printed_counts(stdout: &str) -> Counts {
     expected
 }
 
-/// Counts the acquisitions and releases of the processes in `expected`, and checks that all rows are in the order of time.
+/// Counts the acquisitions and releases of the processes in `expected`, and checks that all rows are in the
+/// order of time.
 #[track_caller]
 pub(crate) fn recorded_counts(trace: &Trace, expected: &Counts) -> [Counts; 2] {
     let locks = trace.locks().unwrap();

@@ -1,4 +1,5 @@
-//! Recordings of an honest program beside hostile ones: hostile commands go in; the trace, the messages and the time of the end come out.
+//! Recordings of an honest program beside hostile ones: hostile commands go in; the trace, the messages and
+//! the time of the end come out.
 
 use std::{
     fs,
@@ -37,8 +38,8 @@ pub(crate) struct Outcome {
     pub(crate) ending: Duration,
 }
 
-/// Records the honest program beside hostile ones, given by their PIDs, and by how many of their calls must be in the trace. They
-/// call from one of their files after the other.
+/// Records the honest program beside hostile ones, given by their PIDs, and by how many of their calls must
+/// be in the trace. They call from one of their files after the other.
 #[track_caller]
 pub(crate) fn record_beside(hostile: &[(&str, usize)]) -> Outcome {
     record_by(klock, hostile)
@@ -74,7 +75,8 @@ pub(crate) fn record_by(recorder: impl Fn() -> Command, hostile: &[(&str, usize)
     })
 }
 
-/// Records until an honest program, which waits for a line on its standard input, is `done`. Returns what it printed, too.
+/// Records until an honest program, which waits for a line on its standard input, is `done`. Returns what it
+/// printed, too.
 #[track_caller]
 pub(crate) fn record_until(
     done: impl FnOnce(&mut Running),

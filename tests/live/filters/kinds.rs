@@ -1,5 +1,5 @@
-//! `--kind` and `--no-spin`: beside a program that waits for futexes, and for a mutex a known number of times. In full size, also
-//! under a load of the whole machine that waits for spinlocks.
+//! `--kind` and `--no-spin`: beside a program that waits for futexes, and for a mutex a known number of
+//! times. In full size, also under a load of the whole machine that waits for spinlocks.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,8 @@ use crate::support::{cannot_record, skip, until};
 
 const ROUNDS: usize = 100;
 
-/// Both programs, or under load the whole machine, with these options; and the PID of the program with the mutex.
+/// Both programs, or under load the whole machine, with these options; and the PID of the program with the
+/// mutex.
 fn recorded(under_load: bool, locks: &str, options: &[&str]) -> (Recorded, i32) {
     until("no event is lost", || {
         let load = under_load.then(stress);

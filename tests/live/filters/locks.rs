@@ -1,4 +1,5 @@
-//! `--lock`: futexes and mutexes by the addresses that a program prints, and a kernel mutex by the one of an earlier trace.
+//! `--lock`: futexes and mutexes by the addresses that a program prints, and a kernel mutex by the one of an
+//! earlier trace.
 
 use std::collections::BTreeSet;
 

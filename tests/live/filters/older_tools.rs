@@ -1,4 +1,5 @@
-//! The recordings of docs/older-tools.csv, and what is impossible here: that is refused in one line, and no file is written.
+//! The recordings of docs/older-tools.csv, and what is impossible here: that is refused in one line, and no
+//! file is written.
 
 use std::{fs, path::Path};
 

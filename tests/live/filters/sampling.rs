@@ -1,5 +1,5 @@
-//! `--sample`: one in N acquisitions, drawn at random, whole. Numbers drawn are allowed seven standard deviations, which a
-//! correct generator exceeds less than once in 10^9 runs.
+//! `--sample`: one in N acquisitions, drawn at random, whole. Numbers drawn are allowed seven standard
+//! deviations, which a correct generator exceeds less than once in 10^9 runs.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, process::Command, thread, time::Duration};
 

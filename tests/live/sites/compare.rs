@@ -1,8 +1,9 @@
 //! Pairs the waits that two recorders saw, and compares their call sites.
 //!
-//! The site is the first frame outside of the C library and of the runtimes of Rust and Go. A stack of a runtime alone, such as that of a
-//! thread of Go's scheduler, has no site: all frames of perf must be in klock's stack then, in their order. Frames below the scheduler's
-//! stack are of the goroutine that ran last, which does not wait.
+//! The site is the first frame outside of the C library and of the runtimes of Rust and Go. A stack of a
+//! runtime alone, such as that of a thread of Go's scheduler, has no site: all frames of perf must be in
+//! klock's stack then, in their order. Frames below the scheduler's stack are of the goroutine that ran last,
+//! which does not wait.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -47,7 +48,8 @@ pub(crate) struct Comparison {
     pub(crate) paired: u64,
     /// Paired waits with the same site.
     pub(crate) equal: u64,
-    /// Those of them for which the recorders chose another one of the functions at the site: linkers merge functions with equal code.
+    /// Those of them for which the recorders chose another one of the functions at the site: linkers merge
+    /// functions with equal code.
     pub(crate) renamed: u64,
     /// Paired waits whose site klock marks as a guess.
     pub(crate) marked: u64,
@@ -126,8 +128,8 @@ fn pairs<'a>(perf: &'a [Wait], klock: &'a [Wait]) -> Vec<(&'a Wait, &'a Wait)> {
     pairs
 }
 
-/// Returns whether the code of each frame of klock's stacks belongs to the program. Only klock lists inlined functions: the program's
-/// may be inlined into a function of the runtime.
+/// Returns whether the code of each frame of klock's stacks belongs to the program. Only klock lists inlined
+/// functions: the program's may be inlined into a function of the runtime.
 fn own_code(waits: &[Wait]) -> HashMap<(&str, u64), bool> {
     let frames = waits.iter().flat_map(|wait| &wait.frames);
     frames.map(|frame| ((&*frame.module, frame.offset), is_own(frame))).collect()
@@ -192,7 +194,8 @@ fn is_same_place(perf: &Frame, klock: &Frame) -> bool {
     perf.module == klock.module && (perf.offset == klock.offset || perf.offset == klock.offset + 1)
 }
 
-/// Whether a stack of more than a leaf is the begin of another one, apart from frames that are marked as guesses.
+/// Whether a stack of more than a leaf is the begin of another one, apart from frames that are marked as
+/// guesses.
 fn is_begin_of(short: &[Frame], long: &[Frame]) -> bool {
     let certain: Vec<&Frame> = short.iter().take_while(|frame| !frame.marked).collect();
     certain.len() > 1

@@ -1,4 +1,5 @@
-//! Records a process with perf and klock at the same time, and reads the waits that each saw, with their user stacks.
+//! Records a process with perf and klock at the same time, and reads the waits that each saw, with their user
+//! stacks.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,7 +34,8 @@ impl Waits {
         }
     }
 
-    /// perf's events. A BPF program on a tracepoint hides its events from perf, so these are next to the tracepoints that klock uses.
+    /// perf's events. A BPF program on a tracepoint hides its events from perf, so these are next to the
+    /// tracepoints that klock uses.
     const fn events(self) -> &'static [&'static str] {
         match self {
             // 202 is futex(2) on x86-64.
@@ -117,7 +119,8 @@ fn user_frames(stack: &Stack) -> Vec<Frame> {
     frames
 }
 
-/// Reads waits from the output of `perf script -F tid,time,event,trace,ip,sym,symoff,dso`, in the order of the text.
+/// Reads waits from the output of `perf script -F tid,time,event,trace,ip,sym,symoff,dso`, in the order of
+/// the text.
 fn of_perf(text: &str) -> Vec<Wait> {
     let mut waits: Vec<Option<Wait>> = Vec::new();
     for line in text.lines() {
@@ -132,8 +135,8 @@ fn of_perf(text: &str) -> Vec<Wait> {
     waits.into_iter().flatten().collect()
 }
 
-/// Parses `3814 74253.645355172: raw_syscalls:sys_enter: NR 202 (7f33497fba4c, 81, 7fffffff, 0, 3, 0)`. Returns `None` for a call of
-/// futex(2) that does not wait.
+/// Parses `3814 74253.645355172: raw_syscalls:sys_enter: NR 202 (7f33497fba4c, 81, 7fffffff, 0, 3, 0)`.
+/// Returns `None` for a call of futex(2) that does not wait.
 fn head(line: &str) -> Option<Wait> {
     /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI` and `FUTEX_LOCK_PI2`.
     const WAITS: [u32; 5] = [0, 6, 9, 11, 13];
@@ -149,7 +152,7 @@ fn head(line: &str) -> Option<Wait> {
     Some(Wait { tid, ts_ns, frames: Vec::new() })
 }
 
-/// Parses `    d3bd3 __GI___wait4+0x13 (/usr/lib/x86_64-linux-gnu/libc.so.6)`. Returns `None` for kernel code.
+/// Parses ` d3bd3 __GI___wait4+0x13 (/usr/lib/x86_64-linux-gnu/libc.so.6)`. Returns `None` for kernel code.
 fn frame(line: &str) -> Option<Frame> {
     let (address, rest) = line.trim_start().split_once(' ')?;
     let (symbol, module) = rest.strip_suffix(')')?.rsplit_once(" (")?;

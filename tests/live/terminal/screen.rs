@@ -91,7 +91,8 @@ impl Screen {
         });
     }
 
-    /// Runs a command on an empty screen, waits for its end and returns the screen without the command. Its last line is the exit code.
+    /// Runs a command on an empty screen, waits for its end and returns the screen without the command. Its
+    /// last line is the exit code.
     #[track_caller]
     pub(crate) fn run(&mut self, line: &str) -> String {
         let marker = self.begin(line);

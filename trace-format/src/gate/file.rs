@@ -202,7 +202,8 @@ impl TraceFile {
         Ok(())
     }
 
-    /// Checks that this program decodes the compression of a column. Tools that rewrite tables choose their own.
+    /// Checks that this program decodes the compression of a column. Tools that rewrite tables choose their
+    /// own.
     fn check_codec(&self, compression: Compression) -> Result<(), FormatError> {
         let codec = match compression {
             Compression::BROTLI(_) => "brotli",

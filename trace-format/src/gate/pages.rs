@@ -1,6 +1,8 @@
-//! The pages of column chunks: the Parquet library reads them through [`PageFile`], which checks the header of each page before the library sees it.
+//! The pages of column chunks: the Parquet library reads them through [`PageFile`], which checks the header
+//! of each page before the library sees it.
 //!
-//! For example, a dictionary page that claims 2^31 values in 20 bytes is refused, and a page of 22 kB that becomes a text of 400 MB.
+//! For example, a dictionary page that claims 2^31 values in 20 bytes is refused, and a page of 22 kB that
+//! becomes a text of 400 MB.
 
 use std::{
     fs::File,
@@ -27,7 +29,8 @@ use crate::{FormatError, digest::Digest, schema};
 const READ_BYTES: u64 = 64 << 10;
 /// Maximum bytes of a page header. It has statistics, which older writers did not cut.
 const MAX_HEADER: usize = 1 << 20;
-/// Maximum bytes of the dictionary of a column of words of which a chunk has plain pages, too: the library repeats its values then.
+/// Maximum bytes of the dictionary of a column of words of which a chunk has plain pages, too: the library
+/// repeats its values then.
 const MAX_REPEATED_DICTIONARY: i64 = 4 << 10;
 
 /// The values of a column, which bound the size of its pages.
@@ -42,8 +45,8 @@ enum Values {
 /// Maximum bytes of a chunk without values: a header and the number of nulls.
 pub(super) const MAX_NULL_CHUNK: u64 = 128;
 
-/// Whether a chunk is one page without values: nothing follows the levels, which are preceded by their length. The library reports an error for a
-/// level that has no value.
+/// Whether a chunk is one page without values: nothing follows the levels, which are preceded by their
+/// length. The library reports an error for a level that has no value.
 pub(super) fn is_null(bytes: &[u8], chunk: &ColumnChunkMetaData) -> bool {
     const PAGE: usize = 64;
     let is_zstd = matches!(chunk.compression(), Compression::ZSTD(_));
@@ -183,7 +186,8 @@ impl Chunk {
         (start, chunk)
     }
 
-    /// Returns the page at an offset, with its header. Pages are read in their order; the last one can be read again.
+    /// Returns the page at an offset, with its header. Pages are read in their order; the last one can be
+    /// read again.
     fn page(&mut self, file: &File, at: u64) -> Result<Bytes, PageError> {
         let (last, page) = &self.page;
         if at >= *last && at < last + page.len() as u64 {
@@ -337,7 +341,8 @@ impl PageFile {
         Self { path, file, chunks, reached: Mutex::default(), failure: Failure::default() }
     }
 
-    /// Forgets the bytes of the row group before the last two, once a further one is reached. Not all columns reach one at the same time.
+    /// Forgets the bytes of the row group before the last two, once a further one is reached. Not all columns
+    /// reach one at the same time.
     fn reach(&self, index: usize) {
         let row_group = |index: usize| lock(&self.chunks[index].1).row_group;
         let mut reached = lock(&self.reached);

@@ -16,8 +16,9 @@ thread_local! {
     static DECODED: RefCell<Option<PathBuf>> = const { RefCell::new(None) };
 }
 
-/// Returns the error for a panic with this payload, if this thread is inside the Parquet decoder. The decoder panics on some damaged
-/// files. A program that unwinds gets the error from the reader. One that aborts asks for it in its panic hook.
+/// Returns the error for a panic with this payload, if this thread is inside the Parquet decoder. The decoder
+/// panics on some damaged files. A program that unwinds gets the error from the reader. One that aborts asks
+/// for it in its panic hook.
 pub fn error_of_panic(payload: &(dyn Any + Send)) -> Option<FormatError> {
     let path = DECODED.try_with(|decoded| decoded.try_borrow().ok()?.clone()).ok()??;
     Some(cannot_decode(&path, "the file", damaged(payload)))

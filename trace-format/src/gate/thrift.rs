@@ -1,10 +1,11 @@
-//! Thrift's compact protocol, as far as Parquet's headers need it: walks over a struct without building anything, so that lengths are checked before
-//! the Parquet library reserves memory for them.
+//! Thrift's compact protocol, as far as Parquet's headers need it: walks over a struct without building
+//! anything, so that lengths are checked before the Parquet library reserves memory for them.
 //!
-//! For example, a list that claims 2^31 elements in a footer of 4 kB is refused, because every element takes a byte.
+//! For example, a list that claims 2^31 elements in a footer of 4 kB is refused, because every element takes
+//! a byte.
 //!
-//! The library reads a field as its id says, whatever kind the bytes give. So each field that it knows must be of its kind: otherwise the library
-//! would read other lengths than those that were checked here.
+//! The library reads a field as its id says, whatever kind the bytes give. So each field that it knows must
+//! be of its kind: otherwise the library would read other lengths than those that were checked here.
 
 /// Maximum depth of structs and lists. Parquet's footer has eight.
 const MAX_DEPTH: usize = 16;
@@ -27,7 +28,8 @@ const fn list(of: u8) -> u8 {
 }
 const LIST: u8 = 9;
 
-/// The structs of a header, by their place, and the kinds of their fields, by id from 1 on (`parquet.thrift`, 2.11).
+/// The structs of a header, by their place, and the kinds of their fields, by id from 1 on (`parquet.thrift`,
+/// 2.11).
 pub(super) type Shapes = &'static [(&'static [i16], &'static [u8])];
 
 const STATISTICS: &[u8] = &[BINARY, BINARY, I64, I64, BINARY, BINARY, BOOL, BOOL];
@@ -96,7 +98,8 @@ pub(super) const PAGE: Shapes = &[
     (&[8, 8], STATISTICS),
 ];
 
-/// A number in a struct: its place and its value. The place is the ids of the fields from the outermost struct inwards, without lists.
+/// A number in a struct: its place and its value. The place is the ids of the fields from the outermost
+/// struct inwards, without lists.
 pub(super) enum Found {
     Number(i64),
     /// The number of elements of a list.
@@ -111,8 +114,8 @@ pub(super) struct Thrift<'a, F> {
     each: F,
 }
 
-/// Calls `each` with the place and the value of every number of a struct. Returns the length of the struct; `None` if the bytes end before it, or
-/// are not one of these shapes.
+/// Calls `each` with the place and the value of every number of a struct. Returns the length of the struct;
+/// `None` if the bytes end before it, or are not one of these shapes.
 pub(super) fn walk(bytes: &[u8], shapes: Shapes, each: impl FnMut(&[i16], Found)) -> Option<usize> {
     let mut thrift = Thrift { bytes, shapes, path: Vec::with_capacity(MAX_DEPTH), each };
     thrift.skip_struct(0)?;

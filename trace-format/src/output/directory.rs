@@ -1,8 +1,9 @@
 //! Opens the directory of an output.
 //!
-//! Root must not write where another user can rename files: that user could put a link in place of a directory of the path. Root
-//! therefore opens the path one name at a time and checks every directory that it goes through. A directory is safe if it belongs
-//! to root or the invoking user, and others cannot write it or it has the sticky bit, as /tmp does.
+//! Root must not write where another user can rename files: that user could put a link in place of a
+//! directory of the path. Root therefore opens the path one name at a time and checks every directory that it
+//! goes through. A directory is safe if it belongs to root or the invoking user, and others cannot write it
+//! or it has the sticky bit, as /tmp does.
 
 use std::{
     ffi::OsString,

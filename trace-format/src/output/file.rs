@@ -16,8 +16,8 @@ use super::{
     temporaries::Temporary,
 };
 
-/// A file that gets its name in [`finish`](Self::finish). If it is dropped before, nothing is left of it. Devices, pipes and sockets
-/// are written directly.
+/// A file that gets its name in [`finish`](Self::finish). If it is dropped before, nothing is left of it.
+/// Devices, pipes and sockets are written directly.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -36,7 +36,8 @@ struct Target {
 }
 
 impl OutputFile {
-    /// Opens the output `path`. An existing regular file is an error unless it may be replaced or is kept under another name.
+    /// Opens the output `path`. An existing regular file is an error unless it may be replaced or is kept
+    /// under another name.
     pub fn create(path: &Path, options: &OutputOptions) -> Result<Self, OutputError> {
         if let Some(stream) = open_descriptor(path) {
             return Ok(Self::new(path, stream?, None));
@@ -83,7 +84,8 @@ impl OutputFile {
         Some(OutputError::Io { path: self.path.clone(), source })
     }
 
-    /// Writes what is buffered, and gives the file its name. Returns the new path of an earlier file that is kept.
+    /// Writes what is buffered, and gives the file its name. Returns the new path of an earlier file that is
+    /// kept.
     pub fn finish(mut self) -> Result<Option<PathBuf>, OutputError> {
         self.out.flush().map_err(OutputError::io(&self.path))?;
         let Some(Target { temporary, location, options }) = self.target else { return Ok(None) };

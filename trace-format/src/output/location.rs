@@ -50,7 +50,8 @@ pub(super) fn open_descriptor(path: &Path) -> Option<Result<File, OutputError>> 
     })
 }
 
-/// Opens a named pipe of klock's user, or of one whom root trusts, for reading and writing: neither this nor a read waits for anybody.
+/// Opens a named pipe of klock's user, or of one whom root trusts, for reading and writing: neither this nor
+/// a read waits for anybody.
 pub fn open_fifo(path: &Path, options: &OutputOptions) -> Result<File, OutputError> {
     let location = Location::open(path, options)?;
     let is_own = |uid| uid == geteuid().as_raw() || options.trusts_user(uid);
@@ -127,7 +128,8 @@ impl Location {
         }
     }
 
-    /// Connects to the socket. The descriptor of its inode takes the place of its name, which may have become a link.
+    /// Connects to the socket. The descriptor of its inode takes the place of its name, which may have become
+    /// a link.
     fn connect(&self) -> Result<File, OutputError> {
         let socket = self.open_file(OFlags::PATH)?;
         let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()));

@@ -1,5 +1,5 @@
-//! The files of a trace while it is recorded. All of them are created at the start under their final names, so that nobody else can
-//! put anything there meanwhile, and so that `klock recover` finds them.
+//! The files of a trace while it is recorded. All of them are created at the start under their final names,
+//! so that nobody else can put anything there meanwhile, and so that `klock recover` finds them.
 
 use std::{fs::File, path::Path, sync::Arc};
 
@@ -48,8 +48,8 @@ pub(crate) struct RegularFiles {
 }
 
 impl RecordingFiles {
-    /// Creates the files of the trace with this events file. Existing regular files are an error unless they may be replaced or are
-    /// kept under other names.
+    /// Creates the files of the trace with this events file. Existing regular files are an error unless they
+    /// may be replaced or are kept under other names.
     pub(crate) fn create(path: &Path, options: &OutputOptions) -> Result<Self, OutputError> {
         if let Some(stream) = open_descriptor(path) {
             return stream.map(Self::Stream);
@@ -104,7 +104,8 @@ impl RecordingFiles {
     }
 }
 
-/// Removes or renames the existing files of a trace, or refuses to. Returns the old events file, locked, and the trace that was kept.
+/// Removes or renames the existing files of a trace, or refuses to. Returns the old events file, locked, and
+/// the trace that was kept.
 fn make_way(
     events: &Location,
     others: &[Location],
@@ -220,7 +221,8 @@ impl UnfinishedFiles {
         Ok(Some(Self { events, journal, backlog, stat }))
     }
 
-    /// Opens a new side table, which replaces an existing one and gets the owner and permissions of the events file.
+    /// Opens a new side table, which replaces an existing one and gets the owner and permissions of the
+    /// events file.
     pub(crate) fn side_table(&self, path: &Path) -> Result<OutputFile, OutputError> {
         let location = self.events.location.sibling(path);
         let file = OutputFile::temporary(location, OutputOptions::replacing(true))?;

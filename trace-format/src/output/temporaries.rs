@@ -1,7 +1,7 @@
 //! The temporary files of this process. They are removed on errors, and on signals by whoever handles these.
 //!
-//! Each is locked while it is in use. A process that was killed leaves its files behind without the lock; the next process of the same
-//! user that creates one in this directory removes them.
+//! Each is locked while it is in use. A process that was killed leaves its files behind without the lock; the
+//! next process of the same user that creates one in this directory removes them.
 
 use std::{
     collections::hash_map::RandomState,
@@ -26,7 +26,8 @@ use super::{Location, OutputError};
 /// The parts of a name before and after 16 hex digits.
 const PREFIX: &str = ".klock-";
 const SUFFIX: &str = ".tmp";
-/// Attempts to create a file. A second one is needed if somebody guesses 64 random bits, or locks the file first.
+/// Attempts to create a file. A second one is needed if somebody guesses 64 random bits, or locks the file
+/// first.
 const ATTEMPTS: u64 = 8;
 /// Maximum number of names in a directory that are searched for files of killed processes.
 const MAX_NAMES: usize = 1 << 16;
@@ -95,8 +96,8 @@ impl Drop for Temporary {
     }
 }
 
-/// Disk space that is kept free for the end of a trace: the footer and the side tables. It belongs to a file without a name, so that
-/// nothing is left of it when klock is killed. Dropping it releases the space.
+/// Disk space that is kept free for the end of a trace: the footer and the side tables. It belongs to a file
+/// without a name, so that nothing is left of it when klock is killed. Dropping it releases the space.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     file: File,
@@ -179,7 +180,8 @@ fn remove_if_stale(location: &Location) {
     }
 }
 
-/// Removes all temporary files and calls `end`, which ends the process. Until it returns, no other temporary file is created.
+/// Removes all temporary files and calls `end`, which ends the process. Until it returns, no other temporary
+/// file is created.
 ///
 /// Must not be called from a signal handler; call it from a thread that waits for signals.
 pub fn remove_temporaries(end: impl FnOnce()) {

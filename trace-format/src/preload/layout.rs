@@ -1,4 +1,5 @@
-//! The layout of a region: a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the pool, and the chunks.
+//! The layout of a region: a [`Region`], followed by [`SLOTS`] [`Slot`]s, the tables of the pool, and the
+//! chunks.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -49,8 +50,8 @@ pub struct Region {
     pub active: AtomicU32,
     /// Number of slots that were ever used; klock reads these.
     pub used_slots: AtomicU32,
-    /// Number of programs that the process has started, and of its children that wanted a region and got none. A program that
-    /// records itself asks for a region.
+    /// Number of programs that the process has started, and of its children that wanted a region and got
+    /// none. A program that records itself asks for a region.
     pub programs: AtomicU32,
     /// 1 once the process has restricted itself so that it cannot read the clock; it clears `active` then.
     pub clockless: AtomicU32,
@@ -60,7 +61,8 @@ pub struct Region {
     pub no_spin: u32,
     /// Of `programs`, those that cannot record themselves, by reason.
     pub unrecorded: [AtomicU32; Unrecorded::ALL.len()],
-    /// Number of events of unrecorded threads, and of those that a restriction of the process keeps from recording.
+    /// Number of events of unrecorded threads, and of those that a restriction of the process keeps from
+    /// recording.
     pub unrecorded_events: AtomicU64,
     /// Slots that were used and are free.
     pub free_slots: Queue,
@@ -68,8 +70,8 @@ pub struct Region {
     pub free_chunks: Queue,
     /// Chunks that were never used.
     pub fresh_chunks: Queue,
-    /// If a lossless thread waited in vain: 1 more than the number of chunks that klock had put into the pool by then. Until it
-    /// grows, no thread waits. Written by the process.
+    /// If a lossless thread waited in vain: 1 more than the number of chunks that klock had put into the pool
+    /// by then. Until it grows, no thread waits. Written by the process.
     pub stalled_at: AtomicU64,
 }
 
@@ -116,8 +118,9 @@ pub mod state {
     pub const EXITED: u32 = 3;
 }
 
-/// A thread's slot: its identity and the position of its records. To start a session, a thread claims a [`state::FREE`] slot, sets
-/// `head`, `lost` and `busy` to 0, `limit` to [`NO_CHUNK`](super::queue::limit::NO_CHUNK), removes the link, increments `session`, and sets
+/// A thread's slot: its identity and the position of its records. To start a session, a thread claims a
+/// [`state::FREE`] slot, sets `head`, `lost` and `busy` to 0, `limit` to
+/// [`NO_CHUNK`](super::queue::limit::NO_CHUNK), removes the link, increments `session`, and sets
 /// [`state::LIVE`] last. Two cache lines: one that changes rarely, and the thread's.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -126,8 +129,8 @@ pub struct Slot {
     pub state: AtomicU32,
     /// The thread id in its own PID namespace.
     pub tid: u32,
-    /// The first chunk of the session, and each chunk after a closed one or one that klock took away. klock removes the link when it
-    /// has followed it.
+    /// The first chunk of the session, and each chunk after a closed one or one that klock took away. klock
+    /// removes the link when it has followed it.
     pub first: Link,
     /// Start of the session, CLOCK_MONOTONIC in ns.
     pub start_ns: u64,
@@ -139,19 +142,20 @@ pub struct Slot {
     pub session: u64,
     /// Written by the thread: number of bytes written in this session. Records below are complete.
     pub head: AtomicU64,
-    /// Written by the thread: 1 from before it reads the clock for a record until the record is published. While it is
-    /// 0, no record older than now can follow. It is an ordinary store, which klock may see some hundred nanoseconds late, so
-    /// klock allows a millisecond.
+    /// Written by the thread: 1 from before it reads the clock for a record until the record is published.
+    /// While it is 0, no record older than now can follow. It is an ordinary store, which klock may see some
+    /// hundred nanoseconds late, so klock allows a millisecond.
     pub busy: AtomicU32,
     /// Zero.
     pub padding: u32,
-    /// Written by the thread: number of records lost in this session because the pool was empty, or because a signal
-    /// handler locked while a record was being written. Each loss that a later record follows is reported by an [`op::LOST`](super::op::LOST).
+    /// Written by the thread: number of records lost in this session because the pool was empty, or because a
+    /// signal handler locked while a record was being written. Each loss that a later record follows is
+    /// reported by an [`op::LOST`](super::op::LOST).
     pub lost: AtomicU64,
     /// Written by the thread: those of them that a signal handler lost.
     pub nested: AtomicU64,
-    /// The end of the current chunk as a number of bytes of this session, or one of [`limit`](super::queue::limit). Records up to the
-    /// limit may be written.
+    /// The end of the current chunk as a number of bytes of this session, or one of
+    /// [`limit`](super::queue::limit). Records up to the limit may be written.
     pub limit: AtomicU64,
     /// Zero.
     pub reserved: [u64; 3],

@@ -1,11 +1,12 @@
 //! The pool of a region: its chunks, and how they pass between klock and the threads of the process.
 //!
-//! Free chunks and free slots are in [`Queue`](super::queue::Queue)s that only klock fills. A thread takes a chunk, fills it alone and links the next
-//! one to it ([`Link`]). klock follows the links with a [`Cursor`], reads what is published, and puts each chunk that was read
-//! back into the pool. A thread that has not written for a while loses its chunk ([`limit`](super::queue::limit)).
+//! Free chunks and free slots are in [`Queue`](super::queue::Queue)s that only klock fills. A thread takes a
+//! chunk, fills it alone and links the next one to it ([`Link`]). klock follows the links with a [`Cursor`],
+//! reads what is published, and puts each chunk that was read back into the pool. A thread that has not
+//! written for a while loses its chunk ([`limit`](super::queue::limit)).
 //!
-//! The process may write anything there at any time. All indices are checked or masked; [`Owners`] decides in klock's own memory
-//! which chunk a link may name.
+//! The process may write anything there at any time. All indices are checked or masked; [`Owners`] decides in
+//! klock's own memory which chunk a link may name.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -93,7 +94,8 @@ pub const fn chunk_offset(chunk: u32, chunk_bytes: u64) -> u64 {
 
 /// Decides which session reads a chunk.
 pub trait Owners {
-    /// Gives a chunk to the session that links to it. Returns `false` if there is no such chunk, or another session has it.
+    /// Gives a chunk to the session that links to it. Returns `false` if there is no such chunk, or another
+    /// session has it.
     fn claim(&mut self, chunk: u32) -> bool;
     /// Puts a chunk that was read back into the pool.
     fn release(&mut self, chunk: u32);
@@ -136,8 +138,8 @@ impl Cursor {
         self.chunk.is_some()
     }
 
-    /// Returns the next piece below `head`, and moves behind it; `None` if all is read. Pieces are never empty, so that a walk
-    /// ends. A chunk is released when its successor is reached.
+    /// Returns the next piece below `head`, and moves behind it; `None` if all is read. Pieces are never
+    /// empty, so that a walk ends. A chunk is released when its successor is reached.
     pub fn next(
         &mut self,
         pool: &Pool<'_>,
@@ -201,8 +203,8 @@ impl Cursor {
         self.tail -= bytes;
     }
 
-    /// Releases the chunk. When klock takes the chunk of an idle thread, the position is the end of what the thread wrote there: by
-    /// now, the thread may write to its next chunk.
+    /// Releases the chunk. When klock takes the chunk of an idle thread, the position is the end of what the
+    /// thread wrote there: by now, the thread may write to its next chunk.
     pub fn close(&mut self, owners: &mut impl Owners) {
         if let Some(chunk) = self.chunk.take() {
             owners.release(chunk);

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A queue of numbers with one producer, klock, and any number of consumers, the threads. Positions only grow, so that a consumer
-/// that was interrupted cannot take a number twice.
+/// A queue of numbers with one producer, klock, and any number of consumers, the threads. Positions only
+/// grow, so that a consumer that was interrupted cannot take a number twice.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -17,7 +17,8 @@ pub struct Queue {
     pub taken_padding: [u64; 7],
 }
 
-/// A queue with its entries, a power of two. An entry is the number, xor its index: entries of zero are the numbers 0, 1, 2, ...
+/// A queue with its entries, a power of two. An entry is the number, xor its index: entries of zero are the
+/// numbers 0, 1, 2, ...
 #[derive(Clone, Copy, Debug)]
 pub struct Entries<'a> {
     pub(super) queue: &'a Queue,
@@ -30,7 +31,8 @@ impl Entries<'_> {
         position as usize & (self.entries.len() - 1)
     }
 
-    /// Adds a number. For the only producer. The queue must have room, which it has if each number is in it at most once.
+    /// Adds a number. For the only producer. The queue must have room, which it has if each number is in it
+    /// at most once.
     pub fn push(&self, number: u32) {
         let position = self.queue.filled.load(Ordering::Relaxed);
         let index = self.index(position);
@@ -40,7 +42,8 @@ impl Entries<'_> {
         self.queue.filled.store(position.wrapping_add(1), Ordering::Release);
     }
 
-    /// Takes the oldest number; `None` if there is none. Never waits: if it has to try again, another thread took a number.
+    /// Takes the oldest number; `None` if there is none. Never waits: if it has to try again, another thread
+    /// took a number.
     pub fn pop(&self) -> Option<u32> {
         let mut position = self.queue.taken.load(Ordering::Acquire);
         loop {
@@ -92,8 +95,8 @@ pub struct Link {
 pub enum Next {
     /// The records continue in this chunk.
     Chunk(u32),
-    /// The chunk is finished. The records continue in the chunk to which the slot links. A thread closes a chunk only while the
-    /// slot has no link that klock has not followed.
+    /// The chunk is finished. The records continue in the chunk to which the slot links. A thread closes a
+    /// chunk only while the slot has no link that klock has not followed.
     Closed,
 }
 
@@ -131,10 +134,10 @@ impl Link {
     }
 }
 
-/// Values of a slot's limit that are not the end of its chunk. The thread may write up to the limit. To take a chunk away, klock
-/// sets the limit to [`REVOKED`](limit::REVOKED). A thread that finds this sets the limit again before it writes. If the thread is
-/// idle when every mark of a thread that saw the old limit must be visible, klock sets [`NO_CHUNK`](limit::NO_CHUNK); one of the two
-/// compare-and-exchanges fails.
+/// Values of a slot's limit that are not the end of its chunk. The thread may write up to the limit. To take
+/// a chunk away, klock sets the limit to [`REVOKED`](limit::REVOKED). A thread that finds this sets the limit
+/// again before it writes. If the thread is idle when every mark of a thread that saw the old limit must be
+/// visible, klock sets [`NO_CHUNK`](limit::NO_CHUNK); one of the two compare-and-exchanges fails.
 pub mod limit {
     /// klock is about to take the chunk.
     pub const REVOKED: u64 = 0;

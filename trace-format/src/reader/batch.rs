@@ -1,4 +1,5 @@
-//! A batch of decoded events, stored column by column. [`BatchRow`] reads single fields of a row without copying the others.
+//! A batch of decoded events, stored column by column. [`BatchRow`] reads single fields of a row without
+//! copying the others.
 
 use std::path::Path;
 
@@ -25,7 +26,8 @@ impl Batch {
         Self { lock, ..self }
     }
 
-    /// Returns the first time or length that is further from 0 than [`MAX_TIME_NS`]: its column, its row and its value.
+    /// Returns the first time or length that is further from 0 than [`MAX_TIME_NS`]: its column, its row and
+    /// its value.
     pub(super) fn invalid_time(&self) -> Option<(&'static str, usize, i64)> {
         let lengths =
             [("wait_ns", &self.wait_ns), ("blocked_ns", &self.blocked_ns), ("runq_ns", &self.runq_ns)];

@@ -67,8 +67,8 @@ pub(super) fn check_columns(
     Ok(())
 }
 
-/// Compares types except for names of list elements, nullability, struct fields that this version does not know, and fields of
-/// frames that a minor version added.
+/// Compares types except for names of list elements, nullability, struct fields that this version does not
+/// know, and fields of frames that a minor version added.
 fn is_same_type(found: &DataType, expected: &DataType) -> bool {
     match (found, expected) {
         (DataType::List(f), DataType::List(e)) => is_same_type(f.data_type(), e.data_type()),

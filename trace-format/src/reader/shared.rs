@@ -1,5 +1,5 @@
-//! Locks in memory that processes share. Every process has a row for such a lock, with the address at which it maps the memory. This file
-//! finds the lock that each row of the locks table stands for.
+//! Locks in memory that processes share. Every process has a row for such a lock, with the address at which
+//! it maps the memory. This file finds the lock that each row of the locks table stands for.
 
 use std::{collections::HashMap, sync::Arc};
 

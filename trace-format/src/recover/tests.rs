@@ -44,8 +44,8 @@ fn event(ts_ns: i64) -> Event {
     }
 }
 
-/// Writes the files of a recorder killed after `seconds` seconds of ten events each, and a few events after the last
-/// checkpoint.
+/// Writes the files of a recorder killed after `seconds` seconds of ten events each, and a few events after
+/// the last checkpoint.
 fn killed(path: &Path, seconds: i64) {
     let mut writer = TraceWriter::create(path, false).unwrap();
     let info = RunInfo { trace_id: "ab".into(), ..RunInfo::default() };
@@ -249,8 +249,8 @@ proptest! {
     }
 }
 
-/// Builds a journal with right checksums. For each checkpoint, `text` has the end of its events (8 bytes), the length of its footer (2), the length
-/// of its JSON (3), the footer, and the JSON.
+/// Builds a journal with right checksums. For each checkpoint, `text` has the end of its events (8 bytes),
+/// the length of its footer (2), the length of its JSON (3), the footer, and the JSON.
 fn journal_of(mut text: &[u8], events: &[u8]) -> Vec<u8> {
     let mut journal = b"klockJ3\n".to_vec();
     while let Some((head, rest)) = text.split_first_chunk::<13>() {
@@ -315,7 +315,8 @@ fn read_all(path: &Path) -> Result<(), FormatError> {
     trace.verify()
 }
 
-// The first byte says which file of a trace has the bytes: the events, the stacks, the locks, or the tasks. The other ones are whole.
+// The first byte says which file of a trace has the bytes: the events, the stacks, the locks, or the tasks.
+// The other ones are whole.
 fuzz_target!(trace, |bytes: &[u8]| {
     static WHOLE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

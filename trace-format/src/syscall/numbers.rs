@@ -1,10 +1,12 @@
 //! The system calls of each architecture in the order of their numbers, as text: data alone.
 //!
-//! A number never changes its meaning: calls are only added (`Documentation/process/adding-syscalls.rst`). `@N` goes on at number N. The calls up to 469
-//! are those of the crate linux-raw-sys 0.12, which has them from `arch/x86/entry/syscalls/syscall_64.tbl` and `scripts/syscall.tbl` of the kernel;
-//! 470 and 471 came with 6.19 and 7.0. Calls of the x32 ABI are left out.
+//! A number never changes its meaning: calls are only added (`Documentation/process/adding-syscalls.rst`).
+//! `@N` goes on at number N. The calls up to 469 are those of the crate linux-raw-sys 0.12, which has them
+//! from `arch/x86/entry/syscalls/syscall_64.tbl` and `scripts/syscall.tbl` of the kernel; 470 and 471 came
+//! with 6.19 and 7.0. Calls of the x32 ABI are left out.
 
-/// Calls from 424, which all architectures count alike since 5.1 (`Documentation/process/adding-syscalls.rst`).
+/// Calls from 424, which all architectures count alike since 5.1
+/// (`Documentation/process/adding-syscalls.rst`).
 macro_rules! from_424 {
     () => {
         "

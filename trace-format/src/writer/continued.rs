@@ -1,7 +1,8 @@
-//! Row groups behind the row groups of an unfinished events file: events in, bytes in the file and the metadata of the row groups out.
+//! Row groups behind the row groups of an unfinished events file: events in, bytes in the file and the
+//! metadata of the row groups out.
 //!
-//! The Parquet writer starts at the beginning of a file. So it writes behind the rows that are there, without the first word, and its
-//! offsets are shifted.
+//! The Parquet writer starts at the beginning of a file. So it writes behind the rows that are there, without
+//! the first word, and its offsets are shifted.
 
 use std::{
     fs::File,
@@ -47,7 +48,8 @@ impl Continued {
         self.writer.add(events).map_err(|source| cannot_write(&self.path, "more events", source))
     }
 
-    /// Writes the last row group. Returns the row groups as they are in the file, their number of events, and their end.
+    /// Writes the last row group. Returns the row groups as they are in the file, their number of events, and
+    /// their end.
     pub(crate) fn finish(mut self) -> Result<(Vec<RowGroupMetaData>, u64, u64), FormatError> {
         let failed = |source| cannot_write(&self.path, "more events", source);
         self.writer.end_row_group().map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Ends an events file on a full disk: cuts it after the last row group that is whole, and appends a footer.
 //!
-//! If the footer does not fit, row groups are dropped until it does, but none that a checkpoint has: those are on the disk, and `klock recover`
-//! finds them.
+//! If the footer does not fit, row groups are dropped until it does, but none that a checkpoint has: those
+//! are on the disk, and `klock recover` finds them.
 
 use std::os::unix::fs::FileExt as _;
 

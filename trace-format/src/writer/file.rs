@@ -1,5 +1,5 @@
-//! The file behind a Parquet writer: counts and checksums the bytes, and stops at the first error. The properties and the errors of all
-//! Parquet files of a trace, and the side tables, which are written at once.
+//! The file behind a Parquet writer: counts and checksums the bytes, and stops at the first error. The
+//! properties and the errors of all Parquet files of a trace, and the side tables, which are written at once.
 
 use std::{
     fs::File,
@@ -37,8 +37,8 @@ pub(super) struct CountingFile {
     /// Of the next bytes, those that the file has already: they are not written.
     skipped: usize,
     crc: crc32fast::Hasher,
-    /// Whether a write has failed. The Parquet writer still flushes its buffer when it is dropped, after the end of the file was
-    /// written by other means.
+    /// Whether a write has failed. The Parquet writer still flushes its buffer when it is dropped, after the
+    /// end of the file was written by other means.
     failed: bool,
 }
 
@@ -115,11 +115,13 @@ pub(super) fn base_properties() -> WriterPropertiesBuilder {
         .set_created_by(footer::created_by())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap_or_default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        // The page index costs as much as the data of a small row group, and no reader of a trace seeks by page.
+        // The page index costs as much as the data of a small row group, and no reader of a trace seeks by
+        // page.
         .set_offset_index_disabled(true)
 }
 
-/// Builds the error for `what`, a part of the file at `path`. An I/O error inside is returned as [`FormatError::Output`].
+/// Builds the error for `what`, a part of the file at `path`. An I/O error inside is returned as
+/// [`FormatError::Output`].
 pub(super) fn cannot_write(path: &Path, what: &str, source: ParquetError) -> FormatError {
     let source = match source {
         ParquetError::External(cause) => match cause.downcast::<io::Error>() {
@@ -148,7 +150,8 @@ impl<T: TableRow> SideTable<T> {
         Ok(Self { path: path.to_owned(), writer, rows: Vec::with_capacity(BATCH_ROWS) })
     }
 
-    /// Starts the table again, in a file in which an attempt may have left something: on a full disk, for example.
+    /// Starts the table again, in a file in which an attempt may have left something: on a full disk, for
+    /// example.
     pub(super) fn restart(file: &NamedFile) -> Result<Self, FormatError> {
         file.file.set_len(0).map_err(FormatError::write(file.path()))?;
         file.file.as_ref().rewind().map_err(FormatError::write(file.path()))?;

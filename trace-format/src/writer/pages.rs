@@ -1,9 +1,10 @@
 //! The events file: batches of columns in, pages, column chunks and row groups of a Parquet file out.
 //!
-//! The [`parquet`] crate has a writer for any data. This one knows the columns of events: ids are dense, so their places in a dictionary are
-//! looked up and not hashed; a batch becomes a page of each column at once; a column without values costs nothing. It takes 140 to 280 ns per
-//! event where `ArrowWriter` takes 470 to 1,080, without its conversion of columns (traces of memcached and redis, repeated to 8 million
-//! events). The page headers, the metadata and the file are the crate's.
+//! The [`parquet`] crate has a writer for any data. This one knows the columns of events: ids are dense, so
+//! their places in a dictionary are looked up and not hashed; a batch becomes a page of each column at once;
+//! a column without values costs nothing. It takes 140 to 280 ns per event where `ArrowWriter` takes 470 to
+//! 1,080, without its conversion of columns (traces of memcached and redis, repeated to 8 million events).
+//! The page headers, the metadata and the file are the crate's.
 
 mod chunk;
 mod dictionary;
@@ -104,7 +105,8 @@ impl EventsFile {
         let (compression, workspace) = (self.compression, &mut self.workspace);
         let chunks = self.columns.iter_mut().map(|column| column.finish(compression, workspace));
         let chunks: Vec<_> = chunks.collect::<Result<_, _>>()?;
-        // A program that writes records into its region can write a million that are alike. The reader refuses so many in so few bytes.
+        // A program that writes records into its region can write a million that are alike. The reader
+        // refuses so many in so few bytes.
         let bytes: usize = chunks.iter().map(|(bytes, _)| bytes.len()).sum();
         let least = self.rows.div_ceil(EVENTS_PER_BYTE as usize);
         self.file.write_all(&vec![0; least.saturating_sub(bytes)])?;

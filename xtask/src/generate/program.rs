@@ -1,4 +1,5 @@
-//! An invented program: tasks that take locks, wait, give up and hand locks on. A seed goes in, possible histories of events come out.
+//! An invented program: tasks that take locks, wait, give up and hand locks on. A seed goes in, possible
+//! histories of events come out.
 
 use std::{
     cmp::Reverse,
@@ -12,8 +13,8 @@ pub(super) const BEGIN: u64 = 1_000_000_000;
 pub(super) const TASKS: usize = 64;
 pub(super) const STACKS: usize = 32;
 pub(super) const CPUS: usize = 8;
-/// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity of the locks
-/// it makes about 7 % of the attempts wait.
+/// Mean time between a task's release and its next attempt. With the mean hold of 800 ns and the popularity
+/// of the locks it makes about 7 % of the attempts wait.
 const THINK_NS: f64 = 34_000.0;
 /// Locks that a program of minutes uses in one of them, and in all. Each is acquired at two places.
 const LOCKS_OF_A_MINUTE: usize = 30;
@@ -39,13 +40,15 @@ pub struct Machine {
     /// Whether releases are recorded.
     #[arg(skip = true)]
     pub holds: bool,
-    /// Record the times that tasks are off the CPU: while they wait for a lock, and in every fourth pause between two locks.
+    /// Record the times that tasks are off the CPU: while they wait for a lock, and in every fourth pause
+    /// between two locks.
     #[arg(long)]
     pub off_cpu: bool,
     /// Factor by which holds of one of the locks, `lock_020`, are longer.
     #[arg(long, default_value_t = 1)]
     pub slow: u64,
-    /// Minutes of the trace: in each, the program works for a moment, with some of its locks. 0 is one stretch of work.
+    /// Minutes of the trace: in each, the program works for a moment, with some of its locks. 0 is one
+    /// stretch of work.
     #[arg(long, default_value_t = 0)]
     pub minutes: u64,
     /// Number of locks.
@@ -61,8 +64,8 @@ impl Default for Machine {
     }
 }
 
-/// The next step of a task. With `Granted`, a waiter to which the lock was handed runs. `Timeout` ends the wait with this number, unless it has
-/// already ended.
+/// The next step of a task. With `Granted`, a waiter to which the lock was handed runs. `Timeout` ends the
+/// wait with this number, unless it has already ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Attempt { task: usize },
@@ -208,8 +211,8 @@ impl Program {
         was_off_cpu.then_some(now)
     }
 
-    /// Returns the row for a time off the CPU with this end and length, and keeps the event behind it. A pause ends by itself, a wait by the
-    /// waker of the event.
+    /// Returns the row for a time off the CPU with this end and length, and keeps the event behind it. A
+    /// pause ends by itself, a wait by the waker of the event.
     fn behind_off_cpu(&mut self, event: Event, off_cpu: Option<(u64, u64)>) -> Event {
         let Some((until, off_ns)) = off_cpu else { return event };
         let off_ns = off_ns.cast_signed();
@@ -347,7 +350,8 @@ impl Random {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a time with this mean and a long tail. A logarithm would differ in its last bit between machines.
+    /// Returns a time with this mean and a long tail. A logarithm would differ in its last bit between
+    /// machines.
     pub(super) fn around(&mut self, mean: f64) -> u64 {
         let u = self.unit();
         (mean * 0.25 * (u + u / (1.02 - u))) as u64 + 1

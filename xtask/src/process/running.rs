@@ -1,4 +1,5 @@
-//! Programs in the background: a test can wait until a program prints a line, records, or ends, and reads its output.
+//! Programs in the background: a test can wait until a program prints a line, records, or ends, and reads its
+//! output.
 
 use std::{
     ffi::OsStr,
@@ -11,10 +12,12 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// Bound on starting to record and on the first output of a program; generous, because the machine may be busy.
+/// Bound on starting to record and on the first output of a program; generous, because the machine may be
+/// busy.
 const START: Duration = Duration::from_secs(600);
 
-/// A program in the background, with its output in files. Dropping it kills it, and its process group if it leads one.
+/// A program in the background, with its output in files. Dropping it kills it, and its process group if it
+/// leads one.
 #[derive(Debug)]
 pub struct Running {
     /// The process.
@@ -60,7 +63,8 @@ impl Running {
     /// # Errors
     /// If the process has already been waited for.
     pub fn signal(&self, signal: i32) -> Result<()> {
-        // SAFETY: the call involves no memory, and the child has not been waited for, so that the ID is its own.
+        // SAFETY: the call involves no memory, and the child has not been waited for, so that the ID is its
+        // own.
         let sent = unsafe { libc::kill(self.child.id().cast_signed(), signal) };
         if sent == 0 { Ok(()) } else { bail!("cannot signal {}: it has ended", self.words) }
     }
@@ -110,8 +114,8 @@ impl Running {
         bail!("{} never printed {prefix:?}", self.words);
     }
 
-    /// Waits until a recorder records: it has attached its programs, and its main thread sleeps between two rounds of
-    /// draining. Attaching waits for the kernel in many ways, but never for a timer.
+    /// Waits until a recorder records: it has attached its programs, and its main thread sleeps between two
+    /// rounds of draining. Attaching waits for the kernel in many ways, but never for a timer.
     ///
     /// # Errors
     /// If it ends, or does not record in time.
@@ -119,7 +123,8 @@ impl Running {
         self.until_waiting_in("nanosleep")
     }
 
-    /// As [`until_recording`](Self::until_recording), for a recorder whose main thread waits in a system call of this name.
+    /// As [`until_recording`](Self::until_recording), for a recorder whose main thread waits in a system call
+    /// of this name.
     ///
     /// # Errors
     /// If it ends, or does not record in time.
@@ -146,7 +151,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // SAFETY: the call involves no memory. The child has not been waited for, so no other group has its ID.
+            // SAFETY: the call involves no memory. The child has not been waited for, so no other group has
+            // its ID.
             unsafe { libc::kill(-self.child.id().cast_signed(), libc::SIGKILL) };
         }
         // Both fail if it has ended, which is fine.

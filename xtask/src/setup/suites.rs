@@ -1,5 +1,6 @@
-//! Suites of tests that nobody here wrote, which the tests run alone and recorded: the Open POSIX tests, and the tests of Debian's
-//! Python. Debian has the first only as a source package, and names the second after the version of Python.
+//! Suites of tests that nobody here wrote, which the tests run alone and recorded: the Open POSIX tests, and
+//! the tests of Debian's Python. Debian has the first only as a source package, and names the second after
+//! the version of Python.
 
 use std::{
     fs,
@@ -44,7 +45,8 @@ pub(super) fn python_suite() -> Result<Option<String>> {
     Ok((!has_python_suite()).then(|| failed.unwrap_or_else(|| format!("cannot find {}", package.trim()))))
 }
 
-/// Downloads the sources of the Open POSIX tests from where this machine's packages come from. Returns a reason if they are still missing.
+/// Downloads the sources of the Open POSIX tests from where this machine's packages come from. Returns a
+/// reason if they are still missing.
 pub(super) fn posix() -> Result<Option<String>> {
     if has_posix() {
         return Ok(None);

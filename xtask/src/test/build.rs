@@ -38,7 +38,8 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// Builds klock and the test programs of all crates in the dev profile, the recorder with some optimization if asked for.
+    /// Builds klock and the test programs of all crates in the dev profile, the recorder with some
+    /// optimization if asked for.
     pub(super) fn make(has_fast_recorder: bool) -> Result<Self> {
         let fast: &[&str] =
             if has_fast_recorder { &["--config", "profile.dev.package.record.opt-level=1"] } else { &[] };
@@ -95,7 +96,8 @@ impl TestProgram {
     /// Runs its tests, with arguments of the harness.
     pub(super) fn run(&self, arguments: &[&str], cases: Cases) -> Result<Outcome> {
         let run = self.command(arguments).env("KLOCK_PICTURES", pictures()?);
-        // Random numbers that take no time; proptest's own are made for secrets, and take most of a test without optimization.
+        // Random numbers that take no time; proptest's own are made for secrets, and take most of a test
+        // without optimization.
         let run = run.env("PROPTEST_RNG_ALGORITHM", "xs");
         match cases {
             // The result follows from the code: the same seed gives the same cases.

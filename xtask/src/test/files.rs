@@ -1,9 +1,9 @@
-//! Finds the files of tests that are ignored by default, because they need root or programs that are not everywhere. Such a
-//! file states its needs in a line of its head, `//! needs: root, gcc`. What only its tests of the full size need is in
-//! a second line, `//! full needs: perf`. Each size of the file becomes a part. The reason in `#[ignore = "full: reason"]`
-//! puts a test into the full size. A file whose tests record the whole machine says so in a line `//! records the whole machine`.
-//! Such files are modules of one test program, `tests/live/main.rs`, which cargo links once,
-//! or test programs of their own.
+//! Finds the files of tests that are ignored by default, because they need root or programs that are not
+//! everywhere. Such a file states its needs in a line of its head, `//! needs: root, gcc`. What only its
+//! tests of the full size need is in a second line, `//! full needs: perf`. Each size of the file becomes a
+//! part. The reason in `#[ignore = "full: reason"]` puts a test into the full size. A file whose tests record
+//! the whole machine says so in a line `//! records the whole machine`. Such files are modules of one test
+//! program, `tests/live/main.rs`, which cargo links once, or test programs of their own.
 
 use std::{
     fs,
@@ -29,7 +29,8 @@ pub(super) struct TestFile {
     pub(super) name: String,
     /// Name of the test program.
     pub(super) target: String,
-    /// The beginning of the paths of its tests: the module and `::`, or nothing if the file is a test program.
+    /// The beginning of the paths of its tests: the module and `::`, or nothing if the file is a test
+    /// program.
     module: String,
     /// Whether its tests record the whole machine.
     pub(super) is_of_machine: bool,
@@ -44,7 +45,8 @@ pub(super) struct TestFile {
 }
 
 impl TestFile {
-    /// Returns whether one of its tests with these names has this path in its test program, such as `waits::a_test`.
+    /// Returns whether one of its tests with these names has this path in its test program, such as
+    /// `waits::a_test`.
     pub(super) fn is_one_of(&self, names: &[String], path: &str) -> bool {
         let name = path.rsplit("::").next().unwrap_or_default();
         path.starts_with(&self.module) && names.iter().any(|of| of == name)

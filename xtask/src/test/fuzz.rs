@@ -1,4 +1,5 @@
-//! Fuzz targets: unit tests that a fuzzer gives bytes (`tests/support/fuzz.rs`), one for each folder of `fixtures/fuzz`.
+//! Fuzz targets: unit tests that a fuzzer gives bytes (`tests/support/fuzz.rs`), one for each folder of
+//! `fixtures/fuzz`.
 
 use std::fs;
 
@@ -12,7 +13,8 @@ const FLAGS: &str = "--cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-modul
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes each target for this long. A crash is an input in `target/fuzz/crashes`: mend what it shows, and add it to the target's folder.
+/// Fuzzes each target for this long. A crash is an input in `target/fuzz/crashes`: mend what it shows, and
+/// add it to the target's folder.
 const SECONDS: u32 = 600;
 
 pub(super) fn run() -> Result<Tally> {

@@ -40,7 +40,8 @@ pub(super) enum Lane {
     Side,
     /// Recordings of single programs by an ordinary user.
     User,
-    /// Recordings of single programs by root: once the main lane has ended, every lane takes the next of these.
+    /// Recordings of single programs by root: once the main lane has ended, every lane takes the next of
+    /// these.
     Shared,
 }
 
@@ -139,7 +140,8 @@ impl Part {
 #[derive(Default)]
 pub(super) struct Context {
     build: OnceLock<Build>,
-    /// Whether a part of the full size runs. Some of them record more than a recorder without optimization can take.
+    /// Whether a part of the full size runs. Some of them record more than a recorder without optimization
+    /// can take.
     is_full: bool,
 }
 
@@ -197,7 +199,8 @@ pub(super) fn all() -> Result<Vec<Part>> {
         Part::new("bpf object is current", Full, |_| chore(&["bpf", "--check"])).beside(),
         Part::vm("vm", &["5.10", "6.1", "6.12", "7.2", "--short"], &GUEST).beside(),
         Part::vm(ONE_GUEST, &["6.12", "--short", "--only", "facts,contended,refusals"], &GUEST).beside(),
-        // The machine's own kernel is a part of the main lane: recordings of the whole machine do not run beside each other.
+        // The machine's own kernel is a part of the main lane: recordings of the whole machine do not run
+        // beside each other.
         Part::vm("vm native", &["native", "--short"], &["root", "gcc", "stress-ng"]),
         Part::new("fuzz", Full, |_| fuzz::run()).beside().needs(&["g++"]),
         Part::new("page is current", Full, |_| chore(&["page", "--check"])).needs(&["npm"]),
@@ -292,7 +295,8 @@ fn vm(context: &Context, arguments: &[&str]) -> Result<Tally> {
     Ok(Tally::of_chore(&matrix.arg("--klock").arg(&context.build()?.klock).stream()?, "vm"))
 }
 
-/// Runs the README's first command in an empty directory. The picture of its trace must be XML, and drawable by librsvg.
+/// Runs the README's first command in an empty directory. The picture of its trace must be XML, and drawable
+/// by librsvg.
 fn demo(context: &Context) -> Result<Tally> {
     let directory = scratch("demo")?;
     let klock = &context.build()?.klock;

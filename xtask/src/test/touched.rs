@@ -5,7 +5,8 @@ use anyhow::Result;
 use super::parts::{LINT, ONE_GUEST};
 use crate::process::Run;
 
-/// Beginnings of paths, and the parts that a change below them runs. A change of anything else is covered by the small size.
+/// Beginnings of paths, and the parts that a change below them runs. A change of anything else is covered by
+/// the small size.
 const PARTS: &[(&str, &[&str])] = &[
     ("", &[LINT]),
     ("record-ebpf/", &[ONE_GUEST]),
@@ -27,8 +28,8 @@ pub(super) fn parts(files: &[String]) -> Vec<&'static str> {
     PARTS.iter().filter(|(prefix, _)| is_touched(prefix)).flat_map(|(_, parts)| *parts).copied().collect()
 }
 
-/// Returns the files that differ from the last commit that the checkout shares with the main branch. On the main branch
-/// itself, the files of the commits of the last day.
+/// Returns the files that differ from the last commit that the checkout shares with the main branch. On the
+/// main branch itself, the files of the commits of the last day.
 pub(super) fn files() -> Result<Vec<String>> {
     let git = |words: &[&str]| Run::new("git", words).read();
     let head = git(&["rev-parse", "HEAD"])?;

@@ -1,7 +1,7 @@
-//! Boots a kernel in QEMU under software emulation, which runs its scripts, and unpacks the files that it sends. A guest
-//! that hangs is ended by its own kernel or when its time is up; the error has the end of its console. If its kernel hung
-//! outside of BPF programs, it is booted once more: an emulated processor may stop answering interrupts. So is a guest whose
-//! emulator crashed, whatever ran in it.
+//! Boots a kernel in QEMU under software emulation, which runs its scripts, and unpacks the files that it
+//! sends. A guest that hangs is ended by its own kernel or when its time is up; the error has the end of its
+//! console. If its kernel hung outside of BPF programs, it is booted once more: an emulated processor may
+//! stop answering interrupts. So is a guest whose emulator crashed, whatever ran in it.
 
 use std::{
     fs,
@@ -15,13 +15,15 @@ use anyhow::{Context, Result, bail};
 use super::packages::unpacked;
 use crate::process::{Run, say};
 
-/// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. Emulated processors that share two real ones
-/// with other work are some hundred times slower than those for which the kernel's limits were chosen: a processor hangs if it does not
-/// answer for two minutes (twice `watchdog_thresh`), not 20 s, and so does one that RCU waits for. `lpj` replaces the calibration of
-/// delays: an emulator that is preempted during it would make delays many times too long. `no_timer_check` leaves out the check that
-/// the timer interrupts in time, which such an emulator fails. `tsc=reliable` keeps the time-stamp counter, which the emulator
-/// passes on, although a processor that is late to read it makes it look unstable: another clock is several times as slow to read, and
-/// the change to it patches code that all processors run at every tick (7.2 stopped at a breakpoint there).
+/// The kernel's command line. A kernel that hangs prints the stack of each CPU and ends. Emulated processors
+/// that share two real ones with other work are some hundred times slower than those for which the kernel's
+/// limits were chosen: a processor hangs if it does not answer for two minutes (twice `watchdog_thresh`), not
+/// 20 s, and so does one that RCU waits for. `lpj` replaces the calibration of delays: an emulator that is
+/// preempted during it would make delays many times too long. `no_timer_check` leaves out the check that the
+/// timer interrupts in time, which such an emulator fails. `tsc=reliable` keeps the time-stamp counter, which
+/// the emulator passes on, although a processor that is late to read it makes it look unstable: another clock
+/// is several times as slow to read, and the change to it patches code that all processors run at every tick
+/// (7.2 stopped at a breakpoint there).
 const COMMAND_LINE: &str = "console=ttyS0 loglevel=6 panic=-1 oops=panic softlockup_panic=1 \
                             softlockup_all_cpu_backtrace=1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 \
                             nopvspin lpj=2500000 no_timer_check tsc=reliable";
@@ -44,9 +46,10 @@ pub(super) struct Emulator {
 impl Emulator {
     /// Returns the machine's emulator or, if that is too old, one unpacked from Debian's backports.
     ///
-    /// QEMU before 8.1 may translate an instruction while another processor patches it, and keep the old one (accel/tcg:
-    /// "Always lock pages before translation"). A kernel patches a function whenever a program is attached to it; with
-    /// such a QEMU its processors hang in breakpoints that no longer exist, or it crashes in one (6.1 and 6.12 with 7.2).
+    /// QEMU before 8.1 may translate an instruction while another processor patches it, and keep the old one
+    /// (accel/tcg: "Always lock pages before translation"). A kernel patches a function whenever a program is
+    /// attached to it; with such a QEMU its processors hang in breakpoints that no longer exist, or it
+    /// crashes in one (6.1 and 6.12 with 7.2).
     pub(super) fn find() -> Result<Self> {
         const PROGRAM: &str = "qemu-system-x86_64";
         let said = Run::new(PROGRAM, &["--version"]).read()?;
@@ -83,8 +86,8 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Boots it, and boots it once more if its kernel hung outside of BPF programs or its emulator crashed. Returns the directory
-    /// with a directory of files for each script, and the number of boots.
+    /// Boots it, and boots it once more if its kernel hung outside of BPF programs or its emulator crashed.
+    /// Returns the directory with a directory of files for each script, and the number of boots.
     pub(super) fn run(&self, directory: &Path) -> Result<(PathBuf, u32)> {
         let mut boots = 1;
         loop {
@@ -132,8 +135,8 @@ impl Guest<'_> {
             bail!("the guest did not end within {} minutes: {}", self.minutes, console_end(&text));
         }
         let is_done = text.contains("klock-vm: done");
-        // The emulator ends with success however its guest ends. A guest that ends without an error on its console was reset, by an instruction
-        // that was translated wrongly: no BPF program can do that.
+        // The emulator ends with success however its guest ends. A guest that ends without an error on its
+        // console was reset, by an instruction that was translated wrongly: no BPF program can do that.
         if !is_done && (!outcome.ok || !has_error(&text)) {
             return Err(Crashed(console_end(&text)).into());
         }
@@ -153,8 +156,9 @@ impl Guest<'_> {
     }
 }
 
-/// Returns the kernel's command line, with the frequency of the time-stamp counter where the emulator passes on this machine's counter.
-/// Beside other work kernels before 6.12 cannot measure it, and take another clock. They correct it once they run.
+/// Returns the kernel's command line, with the frequency of the time-stamp counter where the emulator passes
+/// on this machine's counter. Beside other work kernels before 6.12 cannot measure it, and take another
+/// clock. They correct it once they run.
 fn command_line() -> String {
     tsc_khz().map_or_else(|| COMMAND_LINE.to_owned(), |khz| format!("{COMMAND_LINE} tsc_early_khz={khz}"))
 }
@@ -162,7 +166,8 @@ fn command_line() -> String {
 /// Measures the frequency of this machine's time-stamp counter.
 #[cfg(target_arch = "x86_64")]
 fn tsc_khz() -> Option<u128> {
-    /// Cycles between two readings of the counter with one of the clock between them, if nothing interrupts them.
+    /// Cycles between two readings of the counter with one of the clock between them, if nothing interrupts
+    /// them.
     const MAX_CYCLES: u64 = 20_000;
     // SAFETY: every x86-64 processor has the instruction.
     let counter = || unsafe { std::arch::x86_64::_rdtsc() };
@@ -188,9 +193,10 @@ fn text_of(console: &Path) -> String {
     String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned()
 }
 
-/// Returns whether a kernel waited in vain for a processor (a soft lockup), and no processor was in a BPF program, in the
-/// code that calls one, or in BPF's memory functions. Then klock's own programs cannot be the cause. The kernel panics after it
-/// has printed the stacks of all processors that answer an interrupt that cannot be masked; no program stops one of those.
+/// Returns whether a kernel waited in vain for a processor (a soft lockup), and no processor was in a BPF
+/// program, in the code that calls one, or in BPF's memory functions. Then klock's own programs cannot be the
+/// cause. The kernel panics after it has printed the stacks of all processors that answer an interrupt that
+/// cannot be masked; no program stops one of those.
 fn hangs_outside_bpf(console: &str) -> bool {
     const OF_BPF: [&str; 4] = [" bpf_prog_", "ringbuf_", "htab_", "pcpu_freelist_"];
     let Some(at) = console.find("BUG: soft lockup") else { return false };
@@ -226,7 +232,8 @@ pub(super) fn complaints(dmesg: &str) -> Vec<&str> {
     dmesg.lines().filter(|line| WORDS.iter().any(|word| line.contains(word))).collect()
 }
 
-/// Returns the first error of a console, for summaries of one line, and the lines from there on, without registers; or the last lines.
+/// Returns the first error of a console, for summaries of one line, and the lines from there on, without
+/// registers; or the last lines.
 fn console_end(console: &str) -> String {
     const REGISTERS: [&str; 10] =
         ["RSP: ", "RAX: ", "RDX: ", "RBP: ", "R10: ", "R13: ", "FS:  ", "CS:  ", "CR2: ", "PKRU: "];

@@ -1,6 +1,6 @@
-//! Makes the initial file system of a guest: an archive with busybox, klock, the load programs, the tools to compare
-//! with, and their libraries. It is made once; each boot appends a small archive with its scripts, which the kernel
-//! unpacks on top.
+//! Makes the initial file system of a guest: an archive with busybox, klock, the load programs, the tools to
+//! compare with, and their libraries. It is made once; each boot appends a small archive with its scripts,
+//! which the kernel unpacks on top.
 
 use std::{
     collections::BTreeSet,

@@ -1,6 +1,6 @@
-//! The kernels of the matrix, and the Debian packages that contain them and the other programs of a guest. apt-get downloads packages
-//! by name, from the mirror that this machine uses, with lists of its own below `target/vm`; they are unpacked, not installed. The
-//! machine's package lists stay as they are.
+//! The kernels of the matrix, and the Debian packages that contain them and the other programs of a guest.
+//! apt-get downloads packages by name, from the mirror that this machine uses, with lists of its own below
+//! `target/vm`; they are unpacked, not installed. The machine's package lists stay as they are.
 
 use std::{
     fs,
@@ -61,7 +61,8 @@ impl Kernel {
 /// Returns a directory with the unpacked files of a package.
 pub(super) fn unpacked(suite: &str, package: &str) -> Result<PathBuf> {
     let directory = store().join("packages").join(suite).join(package);
-    // The matrix and the machine's own kernel may be recorded by two processes at a time, which share the store.
+    // The matrix and the machine's own kernel may be recorded by two processes at a time, which share the
+    // store.
     fs::create_dir_all(store())?;
     let lock = fs::File::create(store().join("lock")).context("cannot create the lock of the packages")?;
     lock.lock().context("cannot lock the packages")?;

@@ -1,5 +1,5 @@
-//! A scenario of the matrix: a script that runs in an empty directory of the guest, and a check, on the host, of the
-//! files that it leaves there; and helpers that scenarios share.
+//! A scenario of the matrix: a script that runs in an empty directory of the guest, and a check, on the host,
+//! of the files that it leaves there; and helpers that scenarios share.
 
 use std::{
     fmt::Display,
@@ -96,7 +96,8 @@ impl Files {
             .with_context(|| format!("no exit status in {}: '{}'", self.path(name).display(), text.trim()))
     }
 
-    /// Checks that klock ended with 0, as the file `NAME.status` says. A fault has the last line of the file `NAME`.
+    /// Checks that klock ended with 0, as the file `NAME.status` says. A fault has the last line of the file
+    /// `NAME`.
     pub(super) fn succeeded(&self, name: &str, finding: &mut Finding) -> Result<bool> {
         let status = self.status(&format!("{name}.status"))?;
         finding.must(status == 0, || format!("{name} ended with {status}: {}", last_line(&self.text(name))));

@@ -1,4 +1,5 @@
-//! Chains against the slow model, on random histories with nested locks; what adds up; and what makes no difference.
+//! Chains against the slow model, on random histories with nested locks; what adds up; and what makes no
+//! difference.
 
 use std::collections::BTreeMap;
 

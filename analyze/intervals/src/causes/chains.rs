@@ -1,9 +1,11 @@
-//! Chains of queues, and waiting time by the root of its chain: the queue of a payer's own wait follows the queue that it pays for.
+//! Chains of queues, and waiting time by the root of its chain: the queue of a payer's own wait follows the
+//! queue that it pays for.
 //!
-//! Each queue has at most one successor, so queues are trees whose roots are the ends of chains, and cycles. A queue keeps its load:
-//! the waits whose chains lead through it, by the number of locks on the way. A link or a wait that changes moves a load along one path,
-//! so it costs the depth of the chain, however many tasks wait. In a cycle every queue is an end: no load goes around.
-//! A chain that would have more queues than `LONGEST_CHAIN` ends where it reached that length.
+//! Each queue has at most one successor, so queues are trees whose roots are the ends of chains, and cycles.
+//! A queue keeps its load: the waits whose chains lead through it, by the number of locks on the way. A link
+//! or a wait that changes moves a load along one path, so it costs the depth of the chain, however many tasks
+//! wait. In a cycle every queue is an end: no load goes around. A chain that would have more queues than
+//! `LONGEST_CHAIN` ends where it reached that length.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +14,8 @@ use trace_format::LockId;
 use super::tasks::TaskIndex;
 use crate::items::Waiters;
 
-/// The most queues of a chain: without a limit, a chain would take time and memory by the square of its length.
+/// The most queues of a chain: without a limit, a chain would take time and memory by the square of its
+/// length.
 const LONGEST_CHAIN: usize = 100;
 
 /// The changes in the nanosecond of the clock, and the nested waits.
@@ -101,7 +104,8 @@ impl Node {
         shift(&mut self.load, load, farther, sign);
     }
 
-    /// Collects the time since the last change. `of_cycle`: the waits whose chains end anywhere in its cycle, by distance.
+    /// Collects the time since the last change. `of_cycle`: the waits whose chains end anywhere in its cycle,
+    /// by distance.
     fn collect(&mut self, queue: u32, of_cycle: Option<&[i64]>, now_ns: i64, due: &mut Vec<Due>) {
         let from_ns = std::mem::replace(&mut self.since_ns, now_ns);
         if self.load.is_empty() || from_ns >= now_ns {
@@ -265,7 +269,8 @@ impl Chains {
         self.nodes[from as usize].load = load;
     }
 
-    /// Returns the number of locks that a chain has more behind the next queue: 0 for the same lock, whose holder waits for it itself.
+    /// Returns the number of locks that a chain has more behind the next queue: 0 for the same lock, whose
+    /// holder waits for it itself.
     fn distance(&self, from: u32, next: u32) -> usize {
         usize::from(self.nodes[from as usize].lock != self.nodes[next as usize].lock)
     }

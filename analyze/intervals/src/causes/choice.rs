@@ -1,8 +1,8 @@
 //! The waits whose time counts, and the readings of a trace that follow their causes.
 //!
-//! Filters choose waits, and never change who pays. Most filters choose a wait by what is known at its begin, and one reading of all rows
-//! of all locks follows the causes and counts for the trust block. Otherwise a first reading decides it for each wait, and a second one
-//! follows the causes.
+//! Filters choose waits, and never change who pays. Most filters choose a wait by what is known at its begin,
+//! and one reading of all rows of all locks follows the causes and counts for the trust block. Otherwise a
+//! first reading decides it for each wait, and a second one follows the causes.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, TaskId};
@@ -60,7 +60,8 @@ pub fn of_waits<R: Sink>(
     Ok(Followed { receiver: finished.receiver, stats: finished.stats, trust, outcome })
 }
 
-/// Reads a trace and sends the causes of all waits for the selected locks to `receiver`. The outcome has the waits for these locks.
+/// Reads a trace and sends the causes of all waits for the selected locks to `receiver`. The outcome has the
+/// waits for these locks.
 pub fn of_all_waits<R: Sink>(input: &Input<'_>, receiver: R) -> Result<(R, ReadOutcome), AnalyzeError> {
     let (finished, outcome) = read(input, receiver, CountedWaits::of_locks(&input.selection))?;
     Ok((finished.receiver, outcome))

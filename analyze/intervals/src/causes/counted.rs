@@ -1,4 +1,5 @@
-//! The waits whose time counts. Filters choose waits, and never change who pays: the waits of all locks are followed.
+//! The waits whose time counts. Filters choose waits, and never change who pays: the waits of all locks are
+//! followed.
 
 use trace_format::LockId;
 
@@ -16,7 +17,8 @@ pub(super) struct CountedWaits<'a> {
     by: By,
     /// Of a choice at the begin of waits: the counts of the trust block.
     pub(super) trust: TrustCounter,
-    /// Of a choice at the begin of waits: whether the selection of a wait differs between its begin and its end.
+    /// Of a choice at the begin of waits: whether the selection of a wait differs between its begin and its
+    /// end.
     pub(super) has_changed: bool,
 }
 
@@ -94,7 +96,8 @@ impl<'a> CountedWaits<'a> {
         self.is_of(wait.lock) && self.selection.is_none_or(|selection| selection.selects_wait(wait))
     }
 
-    /// Returns whether the time of a wait that begins counts. Called once for each, in the order of the trace.
+    /// Returns whether the time of a wait that begins counts. Called once for each, in the order of the
+    /// trace.
     pub(super) fn begins(&mut self, wait: &Wait) -> bool {
         let is_of = self.is_of(wait.lock);
         match &mut self.by {
@@ -108,7 +111,8 @@ impl<'a> CountedWaits<'a> {
         }
     }
 
-    /// Counts a wait that ended, whose time counted or not; `None` if its begin was not seen. Returns whether the time of such a wait counts.
+    /// Counts a wait that ended, whose time counted or not; `None` if its begin was not seen. Returns whether
+    /// the time of such a wait counts.
     pub(super) fn ended(&mut self, wait: &Wait, counted: Option<bool>) -> bool {
         let is_selected = match self.by {
             By::Lock => self.is_of(wait.lock),

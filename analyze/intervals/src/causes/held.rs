@@ -6,8 +6,8 @@
 //! 200 A release m                      the hold of m: 40 ns running, 60 ns preempted
 //! ```
 //!
-//! The time of a task with an open hold is added up by state, row by row. The states of a hold are the difference of these sums at its end
-//! and at its start, so a row costs the same however many holds are open.
+//! The time of a task with an open hold is added up by state, row by row. The states of a hold are the
+//! difference of these sums at its end and at its start, so a row costs the same however many holds are open.
 
 use trace_format::LockId;
 
@@ -138,8 +138,8 @@ impl HeldTimes {
         }
     }
 
-    /// Adds the time of all tasks up to `now_ns`: no further row follows, or a loss comes first. `state` is that of a task since its last
-    /// row.
+    /// Adds the time of all tasks up to `now_ns`: no further row follows, or a loss comes first. `state` is
+    /// that of a task since its last row.
     pub(super) fn end(&mut self, now_ns: i64, state: impl Fn(TaskIndex) -> State, receiver: &mut impl Sink) {
         for index in std::mem::take(&mut self.holding) {
             let (parts, task) =

@@ -9,13 +9,14 @@
 //!                                         by root:  50 ns to C's hold of n at distance 2, 40 ns to A's hold of m at distance 1
 //! ```
 //!
-//! A pass over the events of a trace sends the parts of waits to a [`Sink`](crate::items::Sink), each with its payer and the payer's state.
-//! The payer of a wait at an instant is whom the engine charges: the oldest open hold of another task, else no task, else the owner
-//! that the lock word named. If that payer waits for another lock itself, a sink may have the root of the chain instead, at which
-//! the payer's payers end. `docs/internals/causes.md` has the definitions.
+//! A pass over the events of a trace sends the parts of waits to a [`Sink`](crate::items::Sink), each with
+//! its payer and the payer's state. The payer of a wait at an instant is whom the engine charges: the oldest
+//! open hold of another task, else no task, else the owner that the lock word named. If that payer waits for
+//! another lock itself, a sink may have the root of the chain instead, at which the payer's payers end.
+//! `docs/internals/causes.md` has the definitions.
 //!
-//! Rows of all locks share one clock, the running maximum of their times. Events of equal time are settled when the clock moves, so
-//! their order does not matter, except among the rows of one task.
+//! Rows of all locks share one clock, the running maximum of their times. Events of equal time are settled
+//! when the clock moves, so their order does not matter, except among the rows of one task.
 
 #[cfg(test)]
 mod chain_properties;

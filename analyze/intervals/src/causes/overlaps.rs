@@ -1,8 +1,9 @@
 //! The most waits whose holder was not seen at one time.
 //!
-//! Such a wait may be known only from its end, so its start comes to light when later waits have begun. The times are added in the order
-//! of their ends. A time adds to all instants since its start, so of two instants the earlier one is forgotten unless more waits were
-//! open then. What is left is no longer than the greatest number of waits.
+//! Such a wait may be known only from its end, so its start comes to light when later waits have begun. The
+//! times are added in the order of their ends. A time adds to all instants since its start, so of two
+//! instants the earlier one is forgotten unless more waits were open then. What is left is no longer than the
+//! greatest number of waits.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
@@ -14,15 +15,16 @@ use crate::items::Waiters;
 pub(super) struct UnseenWaits(FxHashMap<(LockId, Option<u32>), Overlaps>);
 
 impl UnseenWaits {
-    /// Adds `waits` waits that lasted for `time` (begin, end). Calls come in the order of their ends. Returns the most waits at
-    /// one time so far.
+    /// Adds `waits` waits that lasted for `time` (begin, end). Calls come in the order of their ends. Returns
+    /// the most waits at one time so far.
     pub(super) fn add(&mut self, lock: LockId, depth: u32, time: (i64, i64), waits: i64) -> Waiters {
         let mut of = |depth| self.0.entry((lock, depth)).or_default().add(time, waits);
         Waiters { all: of(None), of_depth: of(Some(depth)) }
     }
 }
 
-/// Instants just before the end of a wait, in the order of time, with the number of waits: each has fewer than the one before.
+/// Instants just before the end of a wait, in the order of time, with the number of waits: each has fewer
+/// than the one before.
 #[derive(Debug, Default)]
 struct Overlaps(Vec<(i64, i64)>);
 

@@ -1,4 +1,5 @@
-//! The pass over all locks: moves one clock, settles each nanosecond once its rows are known, and passes rows to queues and engine.
+//! The pass over all locks: moves one clock, settles each nanosecond once its rows are known, and passes rows
+//! to queues and engine.
 
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ use crate::{
 /// Counts of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassStats {
-    /// Rows that are earlier than a row before them. They count as if they had its time. The recorder writes none.
+    /// Rows that are earlier than a row before them. They count as if they had its time. The recorder writes
+    /// none.
     pub late_rows: u64,
-    /// Changes of a number of waiters whose time counts as unknown, because a payer had too many of them between two rows.
+    /// Changes of a number of waiters whose time counts as unknown, because a payer had too many of them
+    /// between two rows.
     pub steps_cut: u64,
 }
 
@@ -32,7 +35,8 @@ pub(super) struct Finished<'a, R> {
 
 /// Follows the payers of all waits.
 pub(super) struct Pass<'a, R> {
-    /// The selected locks, and all others. Locks are independent, and the trust block counts the selected ones.
+    /// The selected locks, and all others. Locks are independent, and the trust block counts the selected
+    /// ones.
     engines: [Engine; 2],
     queues: Queues<'a, R>,
     /// Locks with waits that had rows in the nanosecond of the clock.

@@ -145,8 +145,9 @@ proptest! {
     }
 }
 
-/// Returns the history with a loss before one of its events or at its end, the part before the loss, and the loss with the part after
-/// it, each with its end: a wait that is known only from its end is known only if it began after the loss.
+/// Returns the history with a loss before one of its events or at its end, the part before the loss, and the
+/// loss with the part after it, each with its end: a wait that is known only from its end is known only if it
+/// began after the loss.
 pub(super) fn around_loss(events: &[Event], at: Index) -> [(Vec<Event>, i64); 3] {
     let at = at.index(events.len() + 1);
     let loss_ns = at.checked_sub(1).map_or(990, |before| events[before].ts_ns);

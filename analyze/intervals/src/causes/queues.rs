@@ -1,8 +1,8 @@
 //! Queues: the waits of one lock that have the same payer.
 //!
-//! All waits of a lock are in one queue, whose payer changes, except the wait of the payer's own task and waits for an owner that only
-//! the lock word named. So a release moves no waits, however many there are. If chains are followed, the time of a queue is that of the
-//! chains that end there.
+//! All waits of a lock are in one queue, whose payer changes, except the wait of the payer's own task and
+//! waits for an owner that only the lock word named. So a release moves no waits, however many there are. If
+//! chains are followed, the time of a queue is that of the chains that end there.
 
 use rustc_hash::FxHashSet;
 use trace_format::{EventRow, LockId, TaskId};

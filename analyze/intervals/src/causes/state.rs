@@ -22,8 +22,8 @@ impl StatePart {
         Self { until_ns, state, detail }
     }
 
-    /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it waits for nothing.
-    /// `is_covered`: whether its off-CPU times are recorded.
+    /// Returns the parts of the time from the row of a task at `from_ns` to its next row, during which it
+    /// waits for nothing. `is_covered`: whether its off-CPU times are recorded.
     pub fn between(from_ns: i64, row: &impl EventRow, is_covered: bool) -> [Self; 3] {
         let ts_ns = row.ts_ns();
         let here = if is_covered { State::Running } else { State::Unknown };

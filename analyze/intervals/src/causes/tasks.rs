@@ -1,7 +1,8 @@
 //! Tasks: their open waits, and the waiting that they pay for since their last row.
 //!
-//! A payer's state is known at its next row. Until then, the number of waits that it pays for is kept as steps. A row settles all of
-//! them and forgets them, so a step costs O(1). Memory grows with the steps since the last row of each payer.
+//! A payer's state is known at its next row. Until then, the number of waits that it pays for is kept as
+//! steps. A row settles all of them and forgets them, so a step costs O(1). Memory grows with the steps since
+//! the last row of each payer.
 
 use trace_format::{EventRow, LockId, StackId, TaskId};
 
@@ -43,7 +44,8 @@ pub(super) struct Task {
     /// The age of the last row; 0 without a row.
     age: u32,
     is_paying: bool,
-    /// The waits that it pays for as the root of chains, if those are followed; and, if a sink needs both, as their payer.
+    /// The waits that it pays for as the root of chains, if those are followed; and, if a sink needs both, as
+    /// their payer.
     steps: [Vec<Step>; 2],
     /// The wait that chains go through.
     pub(super) link: Link,
@@ -132,8 +134,8 @@ impl Tasks {
         &mut self.all[index]
     }
 
-    /// Adds the time during which a task paid for this number of waits, up to its next row. `is_direct`: for time that is also followed
-    /// through chains.
+    /// Adds the time during which a task paid for this number of waits, up to its next row. `is_direct`: for
+    /// time that is also followed through chains.
     pub(super) fn pay(&mut self, task: TaskIndex, step: Step, is_direct: bool, receiver: &mut impl Sink) {
         let paying = &mut self.all[task];
         if !paying.is_paying {
@@ -168,7 +170,8 @@ impl Tasks {
         (task.last_row_ns, task.age) = (row.ts_ns(), age);
     }
 
-    /// Settles the time since the last row of every task: no further row follows, or a loss at `now_ns` comes first.
+    /// Settles the time since the last row of every task: no further row follows, or a loss at `now_ns` comes
+    /// first.
     pub(super) fn end(&mut self, now_ns: i64, receiver: &mut impl Sink) {
         self.age += 1;
         self.lost_ns = now_ns;
@@ -187,7 +190,8 @@ impl Tasks {
     }
 }
 
-/// Splits steps by part, and forgets them. Steps of one payer follow each other, so their times are added up before they leave.
+/// Splits steps by part, and forgets them. Steps of one payer follow each other, so their times are added up
+/// before they leave.
 fn settle(steps: &mut Vec<Step>, parts: &[StatePart; 3], mut send: impl FnMut(&Caused)) {
     let key = |step: &Step| (step.lock, step.payer, step.depth, step.is_received);
     for of_payer in steps.chunk_by(|a, b| key(a) == key(b)) {

@@ -84,7 +84,8 @@ impl<'a> Forward<'a> {
         self.tasks.iter().filter_map(|(id, task)| Some((TaskId(id), task.seen?))).collect()
     }
 
-    /// Returns the place at which a wait began that is open after the last row, its lock, and whether it is idle.
+    /// Returns the place at which a wait began that is open after the last row, its lock, and whether it is
+    /// idle.
     pub(super) fn open_wait(&self, task: TaskIndex) -> Option<(Place, LockId, bool)> {
         let wait = self.tasks[task].waits.first()?;
         Some((self.place(wait.since), wait.id, (self.context.idle)(wait.id, wait.stack)))
@@ -137,7 +138,8 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Adds an acquisition. A hold is over once another task has the lock in a way that excludes it, as in blame.
+    /// Adds an acquisition. A hold is over once another task has the lock in a way that excludes it, as in
+    /// blame.
     fn acquire(&mut self, ns: i64, task: TaskIndex, id: LockId, row: &impl EventRow) {
         let index = self.locks.index(id, self.context);
         let link = self.wait_ends(ns, task, (index, id), row);

@@ -119,7 +119,8 @@ impl Forward<'_> {
         lock.released_exclusively().of_another(&task, wait.since.ns).or(any).copied()
     }
 
-    /// Returns the wake-up that ended an idle wait, or the release of the mutex that came later. A time-out is no signal.
+    /// Returns the wake-up that ended an idle wait, or the release of the mutex that came later. A time-out
+    /// is no signal.
     fn woken_by(&mut self, task: TaskIndex, wait: &OpenWait, row: &impl EventRow) -> Option<Mark> {
         let lock = self.locks.get(wait.lock);
         let since_ns = if lock.is_thread { i64::MIN } else { wait.since.ns };
@@ -167,7 +168,8 @@ impl Forward<'_> {
 
     /// Returns the place at which a path goes on that leads from a row of this time to a mark.
     fn goes_on(&mut self, ns: i64, to: Mark) -> Place {
-        // A path that comes to a task at its start goes on at the creator at once. Rows of that nanosecond behind this row do not count.
+        // A path that comes to a task at its start goes on at the creator at once. Rows of that nanosecond
+        // behind this row do not count.
         if to.ns == ns
             && let Some((start_ns, creator)) = self.created(to.task)
             && start_ns == ns

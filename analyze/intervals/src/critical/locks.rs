@@ -18,7 +18,8 @@ pub(super) type Mark = links::Mark<TaskIndex, Row>;
 /// The row of a mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Row {
-    /// The place behind the row, and whether the task may hold a lock there. The place of an instant is known once the path leads there.
+    /// The place behind the row, and whether the task may hold a lock there. The place of an instant is known
+    /// once the path leads there.
     end: Option<(usize, bool)>,
     /// The number of the row, from 1; 0 for an instant.
     pub(super) position: u64,
@@ -63,7 +64,8 @@ pub(super) struct Locks {
 pub(super) struct Lock {
     pub(super) is_condition: bool,
     pub(super) is_barrier: bool,
-    /// Whether it is the end of a thread, which comes once: a wait for it may begin when the thread has said so.
+    /// Whether it is the end of a thread, which comes once: a wait for it may begin when the thread has said
+    /// so.
     pub(super) is_thread: bool,
     /// Whether an exclusive hold can only begin when all others have ended.
     pub(super) is_exclusive: bool,

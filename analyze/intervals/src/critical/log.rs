@@ -1,4 +1,5 @@
-//! A stack of numbers in bytes, which is read backward from any place between two numbers. A small number takes one byte.
+//! A stack of numbers in bytes, which is read backward from any place between two numbers. A small number
+//! takes one byte.
 
 /// A stack of numbers.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@
 //! rows in their order -> forward (waits, holds) -> notes of each task -> walk (from the end of a task to its start) -> steps of the path
 //! ```
 //!
-//! The forward pass notes for each task at each of its rows what the task held, and where a path that arrives there goes on. The walk sends
-//! the [`PathStep`]s to a [`Path`]. A note of a row of a lock takes some three bytes. `docs/internals/causes.md` has the definitions.
+//! The forward pass notes for each task at each of its rows what the task held, and where a path that arrives
+//! there goes on. The walk sends the [`PathStep`]s to a [`Path`]. A note of a row of a lock takes some three
+//! bytes. `docs/internals/causes.md` has the definitions.
 
 mod forward;
 mod links;

@@ -1,5 +1,5 @@
-//! A slow and obviously correct model of paths: for each place of a path it looks through all rows for the place before it, and it names
-//! each nanosecond.
+//! A slow and obviously correct model of paths: for each place of a path it looks through all rows for the
+//! place before it, and it names each nanosecond.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub(super) enum Label {
     Lost,
 }
 
-/// Returns the task and the label of each nanosecond of a root, and the jumps by lock. The rows are in their order.
+/// Returns the task and the label of each nanosecond of a root, and the jumps by lock. The rows are in their
+/// order.
 pub(super) fn path(
     rows: &[Event],
     context: &Context<'_>,
@@ -235,7 +236,8 @@ impl History<'_> {
         (is_recorded && is_wake_up).then(|| (peer, row.ts_ns - row.runq_ns.unwrap_or(0)))
     }
 
-    /// Returns the task that ended a wait by a wake-up: that of the row itself, else that of the last off-CPU time.
+    /// Returns the task that ended a wait by a wake-up: that of the row itself, else that of the last off-CPU
+    /// time.
     fn waker(&self, at: usize, since_ns: i64) -> Option<(TaskId, i64)> {
         let task = self.rows[at].task?;
         self.peer(at).or_else(|| {

@@ -1,6 +1,8 @@
-//! The notes of a task: what a path needs that arrives at one of its rows. They are read backward from any row.
+//! The notes of a task: what a path needs that arrives at one of its rows. They are read backward from any
+//! row.
 //!
-//! A row of an uncontended lock takes some three bytes: the time since the row before it, and what was held before it.
+//! A row of an uncontended lock takes some three bytes: the time since the row before it, and what was held
+//! before it.
 
 use trace_format::LockId;
 
@@ -21,7 +23,8 @@ pub(super) struct Cursor {
     pub(super) end: usize,
     /// The time of the row.
     pub(super) ns: i64,
-    /// Whether the task may hold a lock there. Most paths arrive at a release of the only lock, where no list need be made.
+    /// Whether the task may hold a lock there. Most paths arrive at a release of the only lock, where no list
+    /// need be made.
     pub(super) may_hold: bool,
 }
 
@@ -39,7 +42,8 @@ pub(super) struct Place {
 pub(super) enum Link {
     /// The path goes on elsewhere.
     To { kind: LinkKind, lock: LockId, is_idle: bool, to: Place },
-    /// The task was off the CPU from `left_ns` on, in this state until `woken_ns`, and then ready. No task that was recorded woke it.
+    /// The task was off the CPU from `left_ns` on, in this state until `woken_ns`, and then ready. No task
+    /// that was recorded woke it.
     OffCpu { state: State, left_ns: i64, woken_ns: i64 },
 }
 
@@ -86,7 +90,8 @@ impl Change {
         }
     }
 
-    /// Returns the lock whose hold [`undo`](Self::undo) changes, and whether it adds the hold. `list` is the list before.
+    /// Returns the lock whose hold [`undo`](Self::undo) changes, and whether it adds the hold. `list` is the
+    /// list before.
     pub(super) fn lock(self, list: &[Held]) -> Option<(LockId, bool)> {
         match self {
             Self::None => None,
@@ -135,7 +140,8 @@ struct Checkpoint {
 /// Bytes between checkpoints, from which the notes can be read.
 const BETWEEN: usize = if cfg!(test) { 16 } else { 512 };
 
-/// Kinds of notes. They are the lowest bits of the last number of a note; the time since the note before it is in the higher ones.
+/// Kinds of notes. They are the lowest bits of the last number of a note; the time since the note before it
+/// is in the higher ones.
 const ROW: u64 = 0;
 /// A row that acquired a lock.
 const ACQUIRED: u64 = 1;
@@ -210,7 +216,8 @@ impl Notes {
         self.add_checkpoint(held);
     }
 
-    /// Adds that a hold ended, behind which the list has so many others: by a row of another task, or by the next row.
+    /// Adds that a hold ended, behind which the list has so many others: by a row of another task, or by the
+    /// next row.
     pub(super) fn ended(&mut self, held: Held, behind: usize) {
         self.log.push(number(held));
         self.log.push(behind as u64);

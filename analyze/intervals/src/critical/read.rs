@@ -30,8 +30,8 @@ pub struct Read<S> {
     pub outcome: ReadOutcome,
 }
 
-/// Reads a trace, sends the selected intervals into `sink`, and walks the paths of the roots that `choose` returns, into the receiver that it
-/// returns.
+/// Reads a trace, sends the selected intervals into `sink`, and walks the paths of the roots that `choose`
+/// returns, into the receiver that it returns.
 pub fn walk<S: Sink, P: Path>(
     input: &Input<'_>,
     mut sink: S,

@@ -1,4 +1,5 @@
-//! The order of rows: one clock, and an order of rows of equal time that does not depend on the order in which they were written.
+//! The order of rows: one clock, and an order of rows of equal time that does not depend on the order in
+//! which they were written.
 
 use std::{
     cmp::Reverse,
@@ -57,7 +58,8 @@ impl InOrder {
     }
 }
 
-/// Puts rows in order across the ends of row groups: the rows of the last nanosecond of a group are kept until the next group is read.
+/// Puts rows in order across the ends of row groups: the rows of the last nanosecond of a group are kept
+/// until the next group is read.
 #[derive(Debug)]
 pub struct GroupsInOrder {
     now_ns: i64,
@@ -99,8 +101,8 @@ impl GroupsInOrder {
     }
 }
 
-/// Gives late rows the time of the row before them, and orders rows of equal time. `now_ns` is the time of the last row before these, and
-/// becomes the time of the last of them.
+/// Gives late rows the time of the row before them, and orders rows of equal time. `now_ns` is the time of
+/// the last row before these, and becomes the time of the last of them.
 pub(crate) fn settle(rows: &mut [Event], now_ns: &mut i64) {
     for row in rows.iter_mut() {
         *now_ns = row.ts_ns.max(*now_ns);
@@ -113,7 +115,8 @@ pub(crate) fn settle(rows: &mut [Event], now_ns: &mut i64) {
     }
 }
 
-/// Orders rows of equal time. Those of one task keep their order; of the tasks' next rows, the one that frees comes first.
+/// Orders rows of equal time. Those of one task keep their order; of the tasks' next rows, the one that frees
+/// comes first.
 fn order(rows: &mut [Event]) {
     let mut queues: FxHashMap<TaskId, VecDeque<Event>> = FxHashMap::default();
     for row in rows.iter() {

@@ -48,11 +48,12 @@ pub enum PathPart<'a> {
 
 /// Receives the steps of paths.
 pub trait Path {
-    /// A step of the path of the root with this index. The steps of a root come from its end to its start, without holes, and none is empty.
+    /// A step of the path of the root with this index. The steps of a root come from its end to its start,
+    /// without holes, and none is empty.
     fn step(&mut self, root: usize, step: &PathStep<'_>);
 
-    /// From here on, which is further back in time, a task on the path holds a lock once more, or once less. A task keeps its holds while the path
-    /// leads through others.
+    /// From here on, which is further back in time, a task on the path holds a lock once more, or once less.
+    /// A task keeps its holds while the path leads through others.
     fn hold(&mut self, task: TaskId, lock: LockId, is_held: bool) {
         let _ = (task, lock, is_held);
     }

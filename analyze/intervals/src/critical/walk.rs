@@ -13,7 +13,8 @@ use super::{
 };
 use crate::items::State;
 
-/// Walks the paths of these roots into `path`. The forward pass has seen all rows up to the last of their ends.
+/// Walks the paths of these roots into `path`. The forward pass has seen all rows up to the last of their
+/// ends.
 pub(super) fn walk_back<P: Path>(forward: Forward<'_>, roots: &[Root], path: P) -> P {
     let mut walk = Walk { forward, path, held: Vec::new(), left: FxHashMap::default() };
     for (index, root) in roots.iter().enumerate().filter(|(_, root)| root.from_ns < root.to_ns) {
@@ -27,11 +28,13 @@ struct Walk<'a, P> {
     path: P,
     /// The holds of the task at the place that the path has come to.
     held: Vec<Held>,
-    /// The places at which the path left other tasks, with their holds there. A path that comes back comes to an earlier place.
+    /// The places at which the path left other tasks, with their holds there. A path that comes back comes to
+    /// an earlier place.
     left: FxHashMap<TaskIndex, (Cursor, Vec<Held>)>,
 }
 
-/// Number of holds from which a list is changed step by step when the path comes back to its task. A short one is made anew.
+/// Number of holds from which a list is changed step by step when the path comes back to its task. A short
+/// one is made anew.
 const LONG: usize = 64;
 
 /// The state of a path: everything from `at_ns` to the end of its root is walked.
@@ -45,7 +48,8 @@ struct Walker {
     cursor: Cursor,
     /// The start of the task and its creator, if the path may come to them.
     created: Option<(i64, TaskId)>,
-    /// The time at which the path came to the task, if it did not come by a link: losses up to then count. `None` from the first row on.
+    /// The time at which the path came to the task, if it did not come by a link: losses up to then count.
+    /// `None` from the first row on.
     came_ns: Option<i64>,
 }
 
@@ -112,7 +116,8 @@ impl<P: Path> Walk<'_, P> {
         walker.came_ns = Some(walker.at_ns);
     }
 
-    /// Walks to the row before a place and on to where its link leads, or to the creator of the task, or to the start of the root.
+    /// Walks to the row before a place and on to where its link leads, or to the creator of the task, or to
+    /// the start of the root.
     fn step(&mut self, walker: &mut Walker) {
         let next = self.next(walker);
         let next_ns = match next {

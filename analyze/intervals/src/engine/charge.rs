@@ -1,11 +1,13 @@
 //! Charges the waits on a lock to its holds, instant by instant.
 //!
-//! Time passes between two events of a lock with different times, and is charged then, to the oldest owner. Events of equal time
-//! arrive in any order, from several CPUs; their effects on each other are settled when the first event with another time
-//! arrives. The order of rows therefore matters only among the events of one task.
+//! Time passes between two events of a lock with different times, and is charged then, to the oldest owner.
+//! Events of equal time arrive in any order, from several CPUs; their effects on each other are settled when
+//! the first event with another time arrives. The order of rows therefore matters only among the events of
+//! one task.
 //!
-//! All waits are charged to the same hold, unless a waiting task has a hold itself. So a step is one addition, however many tasks
-//! wait: time charged to no hold adds up in one sum, and each wait remembers that sum at its begin.
+//! All waits are charged to the same hold, unless a waiting task has a hold itself. So a step is one
+//! addition, however many tasks wait: time charged to no hold adds up in one sum, and each wait remembers
+//! that sum at its begin.
 
 use trace_format::{Mode, TaskId};
 
@@ -46,8 +48,8 @@ impl LockState {
         self.now_ns = ts_ns;
     }
 
-    /// Settles `now_ns`, whose events are all known: holds that began then supersede those that they exclude, and waits that
-    /// began then count for the oldest open hold.
+    /// Settles `now_ns`, whose events are all known: holds that began then supersede those that they exclude,
+    /// and waits that began then count for the oldest open hold.
     #[inline]
     pub(super) fn settle(&mut self, counts: &mut Counts, sink: &mut impl Sink) {
         if !std::mem::take(&mut self.fresh) {
@@ -105,7 +107,8 @@ impl LockState {
         for at in (from..newer).rev() {
             let Some(open) = self.holds.get_mut(at) else { continue };
             let owner = open.hold.task;
-            // A hold that excludes others is open only while no other task has a later one: so a reader supersedes the last ones.
+            // A hold that excludes others is open only while no other task has a later one: so a reader
+            // supersedes the last ones.
             if !excludes && (owner == task || last.replace(owner).is_some_and(|last| last != owner)) {
                 break;
             }
@@ -148,8 +151,8 @@ impl LockState {
         }
     }
 
-    /// Sends what the next `ns` are charged to: once for the waits that the first hold pays for, and one by one for the waits of tasks
-    /// that had the first hold themselves since they waited.
+    /// Sends what the next `ns` are charged to: once for the waits that the first hold pays for, and one by
+    /// one for the waits of tasks that had the first hold themselves since they waited.
     fn send_shares(&mut self, ns: i64, payers: Charged, own: Option<usize>, sink: &mut impl Sink) {
         let (lock, free, start_ns) = (self.lock, self.is_free(), self.now_ns);
         if let Some(open) = own.and_then(|own| self.waits.get_mut(own)).filter(|open| open.run.is_none()) {
@@ -215,7 +218,8 @@ impl LockState {
 }
 
 impl OpenWait {
-    /// From now on the shares of this wait are sent one by one. An empty share says so: what came before it is in the stretches.
+    /// From now on the shares of this wait are sent one by one. An empty share says so: what came before it
+    /// is in the stretches.
     fn begin_run(&mut self, gap_ns: i64, now_ns: i64, sink: &mut impl Sink) {
         let (wait, unheld_ns) = (&self.wait, gap_ns.saturating_sub(self.gap_from_ns));
         // The owner that the lock word named goes on paying, if no hold has paid so far.

@@ -5,11 +5,12 @@
 //! * every other task whose open hold excludes it, or itself, if it came for a lock that it holds;
 //! * as a reader that waits while only readers hold the lock: the writers that came before it;
 //! * the thread whose end it waits for;
-//! * of a condition variable: the tasks that signalled it before or, if there are none, those that wait for a lock of the waiter. Any of them
-//!   could signal, so these are needs only if all of them wait for the waiter, directly or not.
+//! * of a condition variable: the tasks that signalled it before or, if there are none, those that wait for a
+//!   lock of the waiter. Any of them could signal, so these are needs only if all of them wait for the
+//!   waiter, directly or not.
 //!
-//! So each cycle is a deadlock. One is reported for each group of tasks that wait for each other. A task that waits for a lock of a task that
-//! has ended is at a dead end.
+//! So each cycle is a deadlock. One is reported for each group of tasks that wait for each other. A task that
+//! waits for a lock of a task that has ended is at a dead end.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -71,7 +72,8 @@ pub enum Has {
     Hold(OpenHold),
     /// A task that has ended holds the lock. The member is the waiter itself.
     Ended(OpenHold),
-    /// Another thread of the parent held the lock when the waiter's process was forked. The member is the waiter itself.
+    /// Another thread of the parent held the lock when the waiter's process was forked. The member is the
+    /// waiter itself.
     AtFork(OpenHold),
     /// It waits for the lock, too, and comes first.
     Queued(OpenWait),
@@ -91,7 +93,8 @@ pub struct Member {
 }
 
 impl Has {
-    /// Returns the lock that the member before waits for; `None` if it is one of another process, or nobody has it.
+    /// Returns the lock that the member before waits for; `None` if it is one of another process, or nobody
+    /// has it.
     pub const fn lock(&self) -> Option<LockId> {
         match self {
             Self::Hold(hold) | Self::Ended(hold) => Some(hold.lock),
@@ -232,7 +235,8 @@ impl OpenLocks {
             holds.entry(hold.lock).or_default().push(hold);
         }
         let mut edges = Edges::new();
-        // Several waits and holds may make one edge. The edge of the smallest lock is reported, whatever the number of readers.
+        // Several waits and holds may make one edge. The edge of the smallest lock is reported, whatever the
+        // number of readers.
         let mut waits: Vec<&OpenWait> = self.waits.iter().collect();
         waits.sort_by_key(|wait| wait.lock);
         for wait in waits {

@@ -1,5 +1,5 @@
-//! The acts that end waits for locks without holds: signals of condition variables, and ends of threads. A search for deadlocks asks who could
-//! act.
+//! The acts that end waits for locks without holds: signals of condition variables, and ends of threads. A
+//! search for deadlocks asks who could act.
 
 use std::collections::BTreeSet;
 

@@ -4,11 +4,11 @@
 //!
 //! * The first `wait` of a task opens its wait; further ones change nothing.
 //! * Recursion of an exclusive lock by its owner makes one hold, from the first acquire to the last release.
-//! * If an owner of a shared lock acquires it again at the same site, its hold goes on. At another site it opens a second hold; a
-//!   release ends the latest hold of its mode.
-//! * A release by a task without a hold ends the oldest hold of another task, if all holds of the lock were seen to begin: the lock
-//!   was initialised in the trace, or an owner released an exclusive hold. Otherwise the release belongs to a hold from before the
-//!   trace.
+//! * If an owner of a shared lock acquires it again at the same site, its hold goes on. At another site it
+//!   opens a second hold; a release ends the latest hold of its mode.
+//! * A release by a task without a hold ends the oldest hold of another task, if all holds of the lock were
+//!   seen to begin: the lock was initialised in the trace, or an owner released an exclusive hold. Otherwise
+//!   the release belongs to a hold from before the trace.
 //!
 //! [`charge`](super::charge) decides which hold a wait is charged to.
 
@@ -60,7 +60,8 @@ pub(super) struct LockState {
     pub(super) ended: Vec<Wait>,
     /// The number of waits of tasks that have a hold.
     pub(super) own_waits: usize,
-    /// If shares are sent: the tasks whose waits have shares of their own, and the number of shared waits of all other tasks.
+    /// If shares are sent: the tasks whose waits have shares of their own, and the number of shared waits of
+    /// all other tasks.
     pub(super) apart: Vec<TaskId>,
     pub(super) shared_waits: usize,
     /// The time during which the waits of tasks without a hold were charged to no hold.
@@ -71,7 +72,8 @@ pub(super) struct LockState {
     pub(super) complete: bool,
 }
 
-/// The start of a hold that is simple so far: the only hold of its lock, begun at the lock's time, of which no other event is known.
+/// The start of a hold that is simple so far: the only hold of its lock, begun at the lock's time, of which
+/// no other event is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimpleStart {
     pub(super) task: TaskId,
@@ -93,7 +95,8 @@ pub(super) struct OpenHold {
     pub(super) since_ns: i64,
     /// Whether it can only begin when all others have ended.
     pub(super) excludes: bool,
-    /// Whether another task has since got the lock in a way that excludes this hold: its release is late or missing.
+    /// Whether another task has since got the lock in a way that excludes this hold: its release is late or
+    /// missing.
     pub(super) superseded: bool,
     /// Acquires minus releases.
     depth: i64,
@@ -173,8 +176,8 @@ impl<E: EventRow, S: Sink> Step<'_, E, S> {
 }
 
 impl LockState {
-    /// Becomes the state of an idle lock. Most acquisitions find their lock idle, so this sets only what differs between locks: nothing
-    /// is open on a state that is free.
+    /// Becomes the state of an idle lock. Most acquisitions find their lock idle, so this sets only what
+    /// differs between locks: nothing is open on a state that is free.
     #[inline]
     pub(super) fn begin(&mut self, lock: LockId, idle: Idle, rules: &Rules) {
         debug_assert!(self.idle().is_some(), "a state in use is not free");
@@ -435,7 +438,8 @@ impl LockState {
         Waited { contended: true, wait_ns: Some(wait.wait_ns), gap_ns: wait.gap_ns }
     }
 
-    /// Ends holds of this task that another task has superseded: it acquires the lock again, so their release was not seen.
+    /// Ends holds of this task that another task has superseded: it acquires the lock again, so their release
+    /// was not seen.
     fn forget_superseded<E: EventRow, S: Sink>(&mut self, step: &mut Step<'_, E, S>) {
         for OpenHold { hold, .. } in self.holds.extract(step.task, |open| open.superseded) {
             release_unseen(hold, step.event.ts_ns(), step.counts, step.sink);
@@ -473,7 +477,8 @@ impl Keyed for OpenWait {
     }
 }
 
-/// The holds that began at the present time, which supersede older ones. Only [`settle`](LockState::settle) marks those.
+/// The holds that began at the present time, which supersede older ones. Only [`settle`](LockState::settle)
+/// marks those.
 #[derive(Default)]
 struct New {
     /// The smallest and the largest task of all of them, and of those that exclude others.

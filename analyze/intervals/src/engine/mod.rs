@@ -10,19 +10,19 @@
 //! 240 C acquire m       wait of C: 90 ns, 50 charged to A, 5 to the gap, 35 to B
 //! ```
 //!
-//! The engine reads events in the order of the trace, in one pass, and sends items to a [`Sink`] as intervals begin and end.
-//! State is kept for open holds and open waits only. The engine reads no file, sums nothing up and names nothing: tables, pictures
-//! and exports do that.
+//! The engine reads events in the order of the trace, in one pass, and sends items to a [`Sink`] as intervals
+//! begin and end. State is kept for open holds and open waits only. The engine reads no file, sums nothing up
+//! and names nothing: tables, pictures and exports do that.
 //!
-//! The engine never guesses. It pairs nothing across a `lost` event, marks an interval that is still open at the end as such, and
-//! never infers contention from a duration.
+//! The engine never guesses. It pairs nothing across a `lost` event, marks an interval that is still open at
+//! the end as such, and never infers contention from a duration.
 //!
 //! # Blame
 //!
-//! Each instant of a wait is charged to the oldest hold of another task that is open then; if there is none, it is charged to the
-//! hand-off gap. A hold is over once another task gets the lock in a way that excludes it, even if its release comes late or
-//! never. Of holds that began in the same nanosecond, the one with the smaller task id is the older. So for each wait whose begin
-//! was seen, on a lock whose holds are recorded,
+//! Each instant of a wait is charged to the oldest hold of another task that is open then; if there is none,
+//! it is charged to the hand-off gap. A hold is over once another task gets the lock in a way that excludes
+//! it, even if its release comes late or never. Of holds that began in the same nanosecond, the one with the
+//! smaller task id is the older. So for each wait whose begin was seen, on a lock whose holds are recorded,
 //!
 //! ```text
 //! wait_ns = the shares of all holds + gap_ns

@@ -1,7 +1,8 @@
 //! The open holds or waits of one lock, or the locks that one task holds, in the order in which they began.
 //!
-//! Most locks have one or two holds, which are found by looking at each. A lock may also have 100,000 readers: then they are found by their
-//! task, and an entry that ends leaves an empty place, so that no event costs a look at all of them.
+//! Most locks have one or two holds, which are found by looking at each. A lock may also have 100,000
+//! readers: then they are found by their task, and an entry that ends leaves an empty place, so that no event
+//! costs a look at all of them.
 
 use std::{fmt::Debug, hash::Hash};
 
@@ -213,7 +214,8 @@ impl<T: Keyed> OpenList<T> {
             .filter_map(|(at, entry)| Some((at, entry.as_ref()?)))
     }
 
-    /// Sorts the entries behind the last one that `is_before` selects. Returns the first place behind that one.
+    /// Sorts the entries behind the last one that `is_before` selects. Returns the first place behind that
+    /// one.
     pub(crate) fn sort_last<K: Ord>(
         &mut self,
         is_before: impl Fn(&T) -> bool,

@@ -1,7 +1,7 @@
 //! The engine: passes each event to the state of its lock.
 //!
-//! Locks are independent, except that a `lost` event ends everything that is open. A late event of a lock counts as if it had
-//! the time of the event before it.
+//! Locks are independent, except that a `lost` event ends everything that is open. A late event of a lock
+//! counts as if it had the time of the event before it.
 
 use std::sync::Arc;
 
@@ -133,7 +133,8 @@ impl Engine {
         }
     }
 
-    /// Returns the payers of a lock's waits from its last event on, after all events of that nanosecond. `None` for an idle lock.
+    /// Returns the payers of a lock's waits from its last event on, after all events of that nanosecond.
+    /// `None` for an idle lock.
     pub fn payers(&mut self, lock: LockId, sink: &mut impl Sink) -> Option<LockPayers> {
         let open = self.slots.of(lock).open?;
         let state = &mut self.states[open as usize];

@@ -26,7 +26,8 @@ pub(super) struct LockRule {
     pub(super) measures_holds: bool,
     /// Several tasks may hold it exclusively: a semaphore counts.
     counts: bool,
-    /// Readers take it without a function call that could be recorded: their holds begin only if they waited, and never end.
+    /// Readers take it without a function call that could be recorded: their holds begin only if they waited,
+    /// and never end.
     exclusive_only: bool,
     kernel: bool,
     /// It is a semaphore that its takers give back.
@@ -86,7 +87,8 @@ impl LockRule {
 }
 
 impl Rules {
-    /// Returns the rules of a trace. A kind of lock that no source lists counts as fully recorded, as in traces made by hand.
+    /// Returns the rules of a trace. A kind of lock that no source lists counts as fully recorded, as in
+    /// traces made by hand.
     pub fn new(info: &RunInfo, locks: &[LockRow]) -> Self {
         Self { locks: locks.iter().map(|lock| LockRule::new(info, lock)).collect(), ..Self::default() }
     }

@@ -1,8 +1,9 @@
-//! Simple holds: the owner did not wait, released the lock itself, and nothing else happened on the lock in between. Nearly all holds are
-//! simple.
+//! Simple holds: the owner did not wait, released the lock itself, and nothing else happened on the lock in
+//! between. Nearly all holds are simple.
 //!
-//! An acquisition begins as a [`SimpleStart`], which takes a few words instead of an [`OpenHold`]. If the next event of the lock is its
-//! release, the hold is done. Any other event makes it an ordinary open hold first, so that all other rules know nothing of it.
+//! An acquisition begins as a [`SimpleStart`], which takes a few words instead of an [`OpenHold`]. If the
+//! next event of the lock is its release, the hold is done. Any other event makes it an ordinary open hold
+//! first, so that all other rules know nothing of it.
 
 use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};
 
@@ -10,7 +11,8 @@ use super::lock_state::{LockState, OpenHold, SimpleStart};
 use crate::items::{Hold, HoldState, Item, Sink, started};
 
 impl LockState {
-    /// Begins a simple hold with an acquisition, to which the lock has advanced. Returns false if it may not be simple.
+    /// Begins a simple hold with an acquisition, to which the lock has advanced. Returns false if it may not
+    /// be simple.
     #[inline]
     pub(super) fn begin_simple(
         &mut self,
@@ -37,7 +39,8 @@ impl LockState {
         is_simple
     }
 
-    /// Ends the simple hold with an event of its lock. Returns false if the event is not its release, or if it lasted no time.
+    /// Ends the simple hold with an event of its lock. Returns false if the event is not its release, or if
+    /// it lasted no time.
     #[inline]
     pub(super) fn end_simple(
         &mut self,

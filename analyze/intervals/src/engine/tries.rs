@@ -5,8 +5,8 @@
 //! 100 B tryfail m, 180 B acquire m                       one try is not polling
 //! ```
 //!
-//! A run of failed tries ends when its task gets the lock or waits for it, and before a try that is more than [`PAUSE_NS`] later than the one
-//! before: the task did something else meanwhile.
+//! A run of failed tries ends when its task gets the lock or waits for it, and before a try that is more than
+//! [`PAUSE_NS`] later than the one before: the task did something else meanwhile.
 
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, Mode, TaskId};

@@ -1,8 +1,8 @@
 //! The filter that all tables share, and its selectors of locks and tasks, as typed on the command line.
 //!
-//! Filters by lock choose the events that reach the engine, so they cannot change who waits for whom. All other filters choose among
-//! the intervals of the engine: a hold by its owner, a wait by the waiting task. A `Selection` resolves a filter against a
-//! trace.
+//! Filters by lock choose the events that reach the engine, so they cannot change who waits for whom. All
+//! other filters choose among the intervals of the engine: a hold by its owner, a wait by the waiting task. A
+//! `Selection` resolves a filter against a trace.
 
 use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 
@@ -48,7 +48,8 @@ pub enum LockSelector {
     Address(u64),
     /// The lock with this id.
     Id(LockId),
-    /// All locks of this name, in which `*` and `?` stand for text as in names of tasks; if there are none, all whose name contains it.
+    /// All locks of this name, in which `*` and `?` stand for text as in names of tasks; if there are none,
+    /// all whose name contains it.
     Name(String),
 }
 
@@ -129,7 +130,8 @@ pub(super) fn resolve_lock(names: &Names, selector: &LockSelector) -> Result<Vec
                 (true, false) if name.is_empty() => Vec::new(),
                 (true, false) => {
                     let part = by_name(&|other| other.contains(name.as_str()));
-                    // Tables print `lock at app::Cache<long>::get()` as `lock at get()` or `lock at Cache<..>::get()`.
+                    // Tables print `lock at app::Cache<long>::get()` as `lock at get()` or `lock at
+                    // Cache<..>::get()`.
                     let printed = format!("*{}*", name.replace("..", "*").replace(' ', "*"));
                     if part.is_empty() { by_name(&|other| is_like(other, &printed)) } else { part }
                 }

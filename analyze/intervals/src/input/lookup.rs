@@ -13,14 +13,14 @@ use output::error::AnalyzeError;
 ///
 /// # Errors
 ///
-/// [`AnalyzeError::LockNotFound`] if there is none; it suggests the locks with the most waiting. The trace cannot be read or
-/// holds no events.
+/// [`AnalyzeError::LockNotFound`] if there is none; it suggests the locks with the most waiting. The trace
+/// cannot be read or holds no events.
 pub fn lock(trace: &Trace, selector: &LockSelector) -> Result<Vec<LockId>, AnalyzeError> {
     resolve(trace, selector).map(|(_, locks)| locks)
 }
 
-/// Returns the only lock that `selector` selects. A lock of the C library is preferred to the futex in its memory, which the recorder of
-/// futexes sees under the same name.
+/// Returns the only lock that `selector` selects. A lock of the C library is preferred to the futex in its
+/// memory, which the recorder of futexes sees under the same name.
 ///
 /// # Errors
 ///

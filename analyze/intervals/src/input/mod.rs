@@ -1,11 +1,12 @@
-//! Opens traces and reads the selected part of them: the only way from a trace to a table, a picture or an export.
+//! Opens traces and reads the selected part of them: the only way from a trace to a table, a picture or an
+//! export.
 //!
 //! ```text
 //! trace -> names -> selection (from a filter) -> reading -> intervals into a sink -> trust
 //! ```
 //!
-//! An `Input` owns all of that for one trace. Inside of this module the files build on each other in the order `source`,
-//! `names`, `filter`, `selection`, `reading`, `trust`, `open`, `lookup`.
+//! An `Input` owns all of that for one trace. Inside of this module the files build on each other in the
+//! order `source`, `names`, `filter`, `selection`, `reading`, `trust`, `open`, `lookup`.
 
 pub mod filter;
 pub mod lookup;

@@ -1,7 +1,7 @@
 //! Names of locks, tasks and acquisition sites.
 //!
-//! Labels are made from the side tables. Names come from the recorded programs and may contain any character, so every label goes
-//! through [`printable`] before it reaches a terminal.
+//! Labels are made from the side tables. Names come from the recorded programs and may contain any character,
+//! so every label goes through [`printable`] before it reaches a terminal.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -84,7 +84,8 @@ impl Names {
         Ok(Self { host, purposes, split, ..Self::new(locks, tasks, points) })
     }
 
-    /// Returns the names of locks and sites of a recording that goes on. Stacks are in the order of their ids.
+    /// Returns the names of locks and sites of a recording that goes on. Stacks are in the order of their
+    /// ids.
     pub fn of_rows(locks: Vec<LockRow>, stacks: &[Stack]) -> Self {
         Self::new(locks, Vec::new(), Points::of(stacks))
     }
@@ -149,7 +150,8 @@ impl Names {
         (self.points.sites.by_stack(true), self.points.sites.by_stack(false))
     }
 
-    /// Returns `#3 hot_mutex (pthread_mutex)`. A lock without a name has its address, and the site of its initialisation if known.
+    /// Returns `#3 hot_mutex (pthread_mutex)`. A lock without a name has its address, and the site of its
+    /// initialisation if known.
     pub fn lock_label(&self, lock: LockId) -> String {
         let Some(row) = self.lock(lock) else { return format!("{lock} {UNKNOWN}") };
         let name = match (&row.name, row.address) {
@@ -189,8 +191,8 @@ impl Names {
         self.points_number(self.is_kernel(lock), stack)
     }
 
-    /// Returns whether the stack of an acquisition says that the call would not have waited. Stacks that do not have the called function
-    /// say nothing.
+    /// Returns whether the stack of an acquisition says that the call would not have waited. Stacks that do
+    /// not have the called function say nothing.
     pub fn is_try(&self, lock: LockId, stack: Option<StackId>) -> bool {
         self.points.is_try(stack, self.is_kernel(lock))
     }
@@ -229,7 +231,8 @@ impl Names {
         &self.purposes
     }
 
-    /// Whether a wait ends by a wake-up rather than by a release: if it is idle, or for a condition variable, whatever its purpose.
+    /// Whether a wait ends by a wake-up rather than by a release: if it is idle, or for a condition variable,
+    /// whatever its purpose.
     pub fn ends_by_wake(&self, lock: LockId, stack: Option<StackId>) -> bool {
         self.lock(lock).is_some_and(|lock| lock.kind == LockKind::CondVar)
             || self.purposes.of(lock, stack).is_idle()

@@ -1,5 +1,5 @@
-//! Opens traces: makes an [`Input`] of each trace in which a filter finds something. Also the trust block of what was read of it, and errors
-//! with the busiest locks as suggestions.
+//! Opens traces: makes an [`Input`] of each trace in which a filter finds something. Also the trust block of
+//! what was read of it, and errors with the busiest locks as suggestions.
 
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, LockId, TaskId, Trace, run_info::Covers};
@@ -19,8 +19,8 @@ impl<'a> Input<'a> {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open). A trace without events, or without the lock, task or function of the filter, is skipped if there
-    /// is another; if there is none, the error of the first trace is returned.
+    /// As [`open`](Self::open). A trace without events, or without the lock, task or function of the filter,
+    /// is skipped if there is another; if there is none, the error of the first trace is returned.
     pub fn open_all(
         traces: impl IntoIterator<Item = &'a Trace>,
         frames: usize,
@@ -41,12 +41,13 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Opens one trace. Keeps the first `frames` functions of each stack, from the acquisition site outwards, for rows that show
-    /// stacks.
+    /// Opens one trace. Keeps the first `frames` functions of each stack, from the acquisition site outwards,
+    /// for rows that show stacks.
     ///
     /// # Errors
     ///
-    /// The trace cannot be read or holds no events, or the filter names a lock, a task or a function that it does not have.
+    /// The trace cannot be read or holds no events, or the filter names a lock, a task or a function that it
+    /// does not have.
     pub fn open(trace: &'a Trace, frames: usize, filter: &Filter) -> Result<Self, AnalyzeError> {
         let mut names = Names::read(trace)?;
         if frames > 0 {
@@ -69,8 +70,8 @@ impl<'a> Input<'a> {
         resolve_task(&self.names, selector)
     }
 
-    /// Sends the intervals of every input into `readers` sinks of its own, and each sink to `add`, which returns what it counted for
-    /// the trust block. Both get the index of the input.
+    /// Sends the intervals of every input into `readers` sinks of its own, and each sink to `add`, which
+    /// returns what it counted for the trust block. Both get the index of the input.
     ///
     /// # Errors
     ///
@@ -138,7 +139,8 @@ impl<'a> Input<'a> {
         Ok(trust)
     }
 
-    /// Returns whether the first thread of a process that started in the recording waits at its end: no thread of it may be left that could act.
+    /// Returns whether the first thread of a process that started in the recording waits at its end: no
+    /// thread of it may be left that could act.
     fn may_hang(&self, outcome: &ReadOutcome) -> bool {
         let start_ns = self.trace.info().clocks_start.monotonic_ns;
         let mut first = self.names.tasks().iter().filter(|row| row.tid == row.pid);
@@ -172,7 +174,8 @@ pub(super) fn with_suggestions(error: AnalyzeError, trace: &Trace) -> AnalyzeErr
     }
 }
 
-/// Returns a label for each trace: the host if hosts differ, otherwise the file name if names differ, otherwise the path.
+/// Returns a label for each trace: the host if hosts differ, otherwise the file name if names differ,
+/// otherwise the path.
 fn labels(traces: &[&Trace]) -> Vec<String> {
     let safe = |text: &str| names::printable(text).into_owned();
     let path = |trace: &&Trace| safe(&trace.paths().events.display().to_string());
@@ -197,8 +200,9 @@ const LONG_WAIT_NS: i64 = 100_000_000;
 /// Locks that an error suggests.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// Returns the labels of the busiest locks that the selector selects, most waiting first: `#3 hot_mutex (pthread_mutex)`; of all but idle
-/// ones if there is none. Returns no labels if the trace cannot be read: the caller reports a more useful error.
+/// Returns the labels of the busiest locks that the selector selects, most waiting first: `#3 hot_mutex
+/// (pthread_mutex)`; of all but idle ones if there is none. Returns no labels if the trace cannot be read:
+/// the caller reports a more useful error.
 pub(super) fn busiest_locks(trace: &Trace, lock: Option<LockSelector>) -> Vec<String> {
     let filter = Filter { lock, ..Filter::default() };
     let labels = Input::open(trace, 0, &filter).and_then(|input| {

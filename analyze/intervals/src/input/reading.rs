@@ -4,9 +4,10 @@
 //! row groups -> decoders -> rows by lock -> an engine and a sink per reader -> sinks, to be merged
 //! ```
 //!
-//! Locks are independent, so reader `i` of `n`, a power of two, has the locks whose id modulo `n` is `i`, and sees their events in the
-//! order of the file. The sums of the sinks therefore do not depend on the number of readers. A few batches are decoded ahead and no more, so
-//! memory does not grow with the trace. [`Input::run`] uses one reader, for sinks that need all intervals in their order.
+//! Locks are independent, so reader `i` of `n`, a power of two, has the locks whose id modulo `n` is `i`, and
+//! sees their events in the order of the file. The sums of the sinks therefore do not depend on the number of
+//! readers. A few batches are decoded ahead and no more, so memory does not grow with the trace.
+//! [`Input::run`] uses one reader, for sinks that need all intervals in their order.
 
 use std::{
     num::NonZero,
@@ -61,7 +62,8 @@ pub struct ReadOutcome {
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// Returns the number of readers that keep this machine busy: a power of two, by which ids are divided fastest.
+/// Returns the number of readers that keep this machine busy: a power of two, by which ids are divided
+/// fastest.
 pub fn readers() -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     1 << processors.min(MAX_READERS).ilog2()
@@ -146,7 +148,8 @@ impl<'a> Input<'a> {
         self.batches(columns, |batch, used| (0..used).for_each(|row| each(&batch.row(row))))
     }
 
-    /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the file.
+    /// Calls `each` with every batch and the number of its rows that are in the window, in the order of the
+    /// file.
     pub fn batches(
         &self,
         columns: Columns,
@@ -186,7 +189,8 @@ impl<'a> Input<'a> {
         self.events.row_groups()
     }
 
-    /// Calls `each` with the index and all rows of each of these row groups, selected or not, until it breaks.
+    /// Calls `each` with the index and all rows of each of these row groups, selected or not, until it
+    /// breaks.
     pub fn row_groups(
         &self,
         groups: impl Iterator<Item = usize> + Send,
@@ -235,8 +239,8 @@ impl<'a> Input<'a> {
         Ok(outcome)
     }
 
-    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, with the columns of causes and
-    /// intervals, to `each` until it breaks; both in the order of the file.
+    /// Sends the intervals of the selected locks into `sink`, and every batch, in the window or not, with the
+    /// columns of causes and intervals, to `each` until it breaks; both in the order of the file.
     pub fn run_beside(
         &self,
         sink: &mut impl Sink,
@@ -256,7 +260,8 @@ impl<'a> Input<'a> {
         Ok(ReadOutcome { counts: engine.finish(outcome.end_ns, sink), deadlocks, ..outcome })
     }
 
-    /// Sends the intervals into `readers` sinks on as many threads, or the next power of two. Each sink gets all intervals of some locks.
+    /// Sends the intervals into `readers` sinks on as many threads, or the next power of two. Each sink gets
+    /// all intervals of some locks.
     pub fn run_apart<S: Sink + Send>(
         &self,
         readers: usize,
@@ -289,7 +294,8 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// Starts decoders for `readers` readers, lets `read` consume their chunks, and then ends what is still open.
+    /// Starts decoders for `readers` readers, lets `read` consume their chunks, and then ends what is still
+    /// open.
     fn read<S: Sink>(
         &self,
         selection: &Selection,
@@ -343,7 +349,8 @@ impl<'a> Input<'a> {
         Ok((sinks, ReadOutcome { stats, counts, end_ns, deadlocks }))
     }
 
-    /// Whether a thread ends with this hold by design: HotSpot's last safepoint, in which no other thread is to come or go while the process exits.
+    /// Whether a thread ends with this hold by design: HotSpot's last safepoint, in which no other thread is
+    /// to come or go while the process exits.
     fn is_kept_at_exit(&self, hold: &OpenHold) -> bool {
         let function = self.names.point(hold.lock, hold.stack).function.as_deref();
         function.is_some_and(|function| function.starts_with("SafepointSynchronize::begin"))

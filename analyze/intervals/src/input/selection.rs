@@ -1,7 +1,7 @@
 //! The part of a trace that a table is about.
 //!
-//! A [`Selection`] is a [`Filter`] resolved against the names of one trace. It answers for each event, hold and wait whether it is
-//! selected.
+//! A [`Selection`] is a [`Filter`] resolved against the names of one trace. It answers for each event, hold
+//! and wait whether it is selected.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -63,8 +63,8 @@ impl Selection {
     ///
     /// # Errors
     ///
-    /// The trace cannot be read or holds no events, or the filter names a lock, a task or a function that it does not have. Such
-    /// an error has no suggestions yet.
+    /// The trace cannot be read or holds no events, or the filter names a lock, a task or a function that it
+    /// does not have. Such an error has no suggestions yet.
     pub(super) fn of(trace: &Trace, names: &Names, filter: &Filter) -> Result<Self, AnalyzeError> {
         if trace.event_count() == 0 {
             return Err(AnalyzeError::Empty { path: trace.paths().events.clone() });
@@ -148,7 +148,8 @@ impl Selection {
         self.is_of_any_interval && self.window.from_ns.is_none() && self.window.to_ns.is_none()
     }
 
-    /// Whether an acquisition or the end of a wait is selected, as the interval that it begins or ends, whatever its time.
+    /// Whether an acquisition or the end of a wait is selected, as the interval that it begins or ends,
+    /// whatever its time.
     pub fn selects_row(&self, row: &impl EventRow) -> bool {
         let (Some(lock), Some(task)) = (row.lock(), row.task()) else { return false };
         let mode = row.mode().unwrap_or(Mode::Exclusive);

@@ -1,8 +1,9 @@
-//! Sources of events: a trace file, or events in memory; and their events in the order of the file, or by row group.
+//! Sources of events: a trace file, or events in memory; and their events in the order of the file, or by row
+//! group.
 //!
-//! Readers take row groups from an [`EventSource`] and do not know where they come from, so tests run the real readers without
-//! a file. A second thread decodes the next batches, or the next row group, meanwhile: decoding takes about as long as the work on the
-//! events. The recorder closes a row group at a million rows.
+//! Readers take row groups from an [`EventSource`] and do not know where they come from, so tests run the
+//! real readers without a file. A second thread decodes the next batches, or the next row group, meanwhile:
+//! decoding takes about as long as the work on the events. The recorder closes a row group at a million rows.
 
 use std::{ops::ControlFlow, sync::mpsc, thread};
 
@@ -19,7 +20,8 @@ pub trait EventSource: Sync {
     /// Returns the number of row groups.
     fn row_groups(&self) -> usize;
 
-    /// Returns the batches of the row group `index`. Columns other than `columns`, `ts_ns` and `event` may be null.
+    /// Returns the batches of the row group `index`. Columns other than `columns`, `ts_ns` and `event` may be
+    /// null.
     fn row_group(&self, index: usize, columns: &[&str]) -> Result<Batches<'_>, FormatError>;
 }
 
@@ -41,7 +43,8 @@ pub fn for_each(
     batches(events, &all_columns(), |_, batch| Ok(batch.iter().try_for_each(|event| each(&event))))
 }
 
-/// Calls `each` with the row group and the events of every batch until it breaks. Decodes these columns, the time and the kind.
+/// Calls `each` with the row group and the events of every batch until it breaks. Decodes these columns, the
+/// time and the kind.
 pub fn batches(
     events: &dyn EventSource,
     columns: &[&str],

@@ -1,6 +1,7 @@
 //! The trust block: what the numbers of a table leave out.
 //!
-//! A `TrustCounter` counts intervals while a table is made. With the statistics of the reading and the footer of the trace it becomes a
+//! A `TrustCounter` counts intervals while a table is made. With the statistics of the reading and the footer
+//! of the trace it becomes a
 //! [`Trust`]: losses, intervals without a begin or an end, and what the sources cannot see.
 
 use serde::Serialize;
@@ -75,11 +76,11 @@ pub struct Trust {
     pub waits_open_at_end: u64,
     /// The longest wait in `waits_open_at_end`, in ns.
     pub longest_open_wait_ns: Option<i64>,
-    /// Waits that began. The sum of `cnt_hold` of all rows, `gap_waits`, `unmeasured_waits` and `uncounted_waits`, unless the table is
-    /// filtered by task or time.
+    /// Waits that began. The sum of `cnt_hold` of all rows, `gap_waits`, `unmeasured_waits` and
+    /// `uncounted_waits`, unless the table is filtered by task or time.
     pub waits_begun: u64,
-    /// Waits in `waits_begun` that are charged to no hold, because no hold of another task was open: in a hand-off gap, or because
-    /// the holder was not seen.
+    /// Waits in `waits_begun` that are charged to no hold, because no hold of another task was open: in a
+    /// hand-off gap, or because the holder was not seen.
     pub gap_waits: u64,
     /// Waits in `waits_begun` that are charged to no hold, because holds of these locks are not recorded.
     pub unmeasured_waits: u64,
@@ -91,8 +92,9 @@ pub struct Trust {
     pub abandoned_waits: u64,
     /// The total length of abandoned waits, in ns.
     pub abandoned_wait_ns: i64,
-    /// The total length of `waits_begun`, in ns, where holds are recorded: to their end, or until they were last observed. The sum of
-    /// `wait_caused_ns` of all rows, `uncounted_wait_ns` and `gap_ns`, unless the table is filtered by task or time.
+    /// The total length of `waits_begun`, in ns, where holds are recorded: to their end, or until they were
+    /// last observed. The sum of `wait_caused_ns` of all rows, `uncounted_wait_ns` and `gap_ns`, unless the
+    /// table is filtered by task or time.
     pub waited_ns: i64,
     /// The part of `waited_ns` that is charged to no hold, because no hold of another task was open.
     pub gap_ns: i64,

@@ -1,7 +1,8 @@
 //! Waiting time by cause: who pays for it, and what the payer's task does meanwhile.
 //!
-//! For example, a task waits 100 ns for lock 1, whose holder sleeps 70 ns of that and then runs: two [`Caused`] items with the hold of
-//! lock 1 as their payer, one of 70 ns in state `asleep` and one of 30 ns in state `running`.
+//! For example, a task waits 100 ns for lock 1, whose holder sleeps 70 ns of that and then runs: two
+//! [`Caused`] items with the hold of lock 1 as their payer, one of 70 ns in state `asleep` and one of 30 ns
+//! in state `running`.
 
 use trace_format::{LockId, StackId, Syscall, TaskId};
 
@@ -117,7 +118,8 @@ pub struct Caused {
     pub ns: i64,
 }
 
-/// Waiting time that a payer passes on: the task of the payer waits for another lock, so the payer is not the root.
+/// Waiting time that a payer passes on: the task of the payer waits for another lock, so the payer is not the
+/// root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The lock that others wait for.

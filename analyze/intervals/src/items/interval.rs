@@ -13,29 +13,32 @@ pub struct Hold {
     pub mode: Mode,
     /// The start of ownership, in ns of the trace's clock.
     pub start_ns: i64,
-    /// The end of ownership; with an incomplete [`state`](Self::state), the last time at which it was observed.
+    /// The end of ownership; with an incomplete [`state`](Self::state), the last time at which it was
+    /// observed.
     pub end_ns: i64,
     /// The stack of the acquisition.
     pub stack: Option<StackId>,
     /// Whether the lock was taken when its owner asked for it.
     pub contended: bool,
-    /// The wait of the owner, in ns; 0 if the acquisition was uncontended, `None` if the start of the wait was not seen.
+    /// The wait of the owner, in ns; 0 if the acquisition was uncontended, `None` if the start of the wait
+    /// was not seen.
     pub wait_ns: Option<i64>,
     /// The part of `wait_ns` during which no other task's hold was open; `None` if unknown.
     pub gap_ns: Option<i64>,
     /// The part of `wait_ns` that the owner slept, if it waited and the source measured it.
     pub blocked_ns: Option<i64>,
-    /// The part of `wait_ns` that the owner was runnable without a CPU, if it waited and the source measured it.
+    /// The part of `wait_ns` that the owner was runnable without a CPU, if it waited and the source measured
+    /// it.
     pub runq_ns: Option<i64>,
-    /// Waits of other tasks that began during the hold, `start_ns <= begin < end_ns`. While several shared holds are open, a
-    /// wait is charged to the oldest.
+    /// Waits of other tasks that began during the hold, `start_ns <= begin < end_ns`. While several shared
+    /// holds are open, a wait is charged to the oldest.
     pub waits_begun: i64,
     /// The time of other tasks' waits that is charged to this hold, in ns.
     pub wait_caused_ns: i64,
     /// The highest number of tasks that waited at the same time and were charged to this hold.
     pub max_waiters: i64,
-    /// Whether the hold that began before this one had another owner. Skips holds that ended in the nanosecond in which they began,
-    /// and everything before lost events.
+    /// Whether the hold that began before this one had another owner. Skips holds that ended in the
+    /// nanosecond in which they began, and everything before lost events.
     pub owner_changed: bool,
     /// Acquisitions in this hold: 1, or more if its owner acquired a shared lock again at the same site.
     pub acquisitions: i64,
@@ -53,13 +56,15 @@ impl Hold {
         HoldId { task: self.task, start_ns: self.start_ns, stack: self.stack, mode: self.mode }
     }
 
-    /// Whether the hold counts in the columns of a report: it was released, or its kind of lock has no releases.
+    /// Whether the hold counts in the columns of a report: it was released, or its kind of lock has no
+    /// releases.
     pub fn is_credited(&self) -> bool {
         matches!(self.state, HoldState::Complete | HoldState::AcquisitionOnly)
     }
 
-    /// Whether it was released, and no task waited: neither its owner for the lock, nor another task for the hold. Nearly all holds are
-    /// plain, and all of their sums follow from their number, their length and the changes of owners.
+    /// Whether it was released, and no task waited: neither its owner for the lock, nor another task for the
+    /// hold. Nearly all holds are plain, and all of their sums follow from their number, their length and the
+    /// changes of owners.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.state == HoldState::Complete
@@ -140,7 +145,8 @@ pub struct Wait {
     pub start_ns: i64,
     /// Whether the start was seen. If not, it is the end less the length that the source measured.
     pub start_seen: bool,
-    /// The end of the wait; with an incomplete [`outcome`](Self::outcome), the last time at which it was observed.
+    /// The end of the wait; with an incomplete [`outcome`](Self::outcome), the last time at which it was
+    /// observed.
     pub end_ns: i64,
     /// The stack at the start of the wait, or if that is unknown, at its end.
     pub stack: Option<StackId>,
@@ -148,8 +154,8 @@ pub struct Wait {
     pub outcome: Outcome,
     /// The length of the wait, in ns: `end_ns - start_ns`.
     pub wait_ns: i64,
-    /// The part of `wait_ns` during which no other task's hold was open. The rest is charged to holds. `None` if the holds of
-    /// this lock, or the start of the wait, were not recorded.
+    /// The part of `wait_ns` during which no other task's hold was open. The rest is charged to holds. `None`
+    /// if the holds of this lock, or the start of the wait, were not recorded.
     pub gap_ns: Option<i64>,
     /// The part of `wait_ns` that the task slept, if the source measured it.
     pub blocked_ns: Option<i64>,
@@ -213,8 +219,8 @@ pub struct TryFailure {
     pub stack: Option<StackId>,
 }
 
-/// The time in which a task tries for a lock again and again without waiting for it, from its first failed try to its success or, if it
-/// gave up, to its last try.
+/// The time in which a task tries for a lock again and again without waiting for it, from its first failed
+/// try to its success or, if it gave up, to its last try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polling {
     /// The lock.
@@ -241,7 +247,8 @@ pub enum Charge {
         /// Its begin.
         start_ns: i64,
     },
-    /// No hold of another task was open: the lock was in a hand-off gap, or its owner acquired it before the recording.
+    /// No hold of another task was open: the lock was in a hand-off gap, or its owner acquired it before the
+    /// recording.
     Gap,
     /// The holds of this lock, or the start of the wait, were not recorded.
     Unknown,
@@ -258,13 +265,15 @@ impl Wait {
 }
 
 impl Share {
-    /// Returns whether it is charged to the owner that the lock word named: that owner pays until the first recorded hold.
+    /// Returns whether it is charged to the owner that the lock word named: that owner pays until the first
+    /// recorded hold.
     pub fn is_owners(&self, wait: &Wait) -> bool {
         self.payer.is_none() && wait.owner.is_some() && self.start_ns == wait.start_ns
     }
 }
 
-/// A part of a wait that is charged to one hold, or to no hold. The shares of a wait follow each other without gaps.
+/// A part of a wait that is charged to one hold, or to no hold. The shares of a wait follow each other
+/// without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The hold; `None` if no other task's hold was open.

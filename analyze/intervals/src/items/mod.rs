@@ -7,7 +7,8 @@
 //! task 2 acquires it at 52 ns        Stretch(1 wait, 2 ns, lock free), Wait(20 to 52 ns), Acquired(hold of task 2)
 //! ```
 //!
-//! A consumer is a [`Sink`]: it names the items and columns that it needs in one [`Needs`], and receives items one by one.
+//! A consumer is a [`Sink`]: it names the items and columns that it needs in one [`Needs`], and receives
+//! items one by one.
 
 mod cause;
 mod interval;
@@ -24,8 +25,8 @@ pub use interval::{
 pub enum Item<'a> {
     /// The next row of any lock, before its effect on holds and waits.
     Row(&'a dyn EventRow),
-    /// A hold began, with the facts that are known so far. A further acquisition within a shared hold is reported the same way, with that
-    /// hold, whose end is then the time of that acquisition.
+    /// A hold began, with the facts that are known so far. A further acquisition within a shared hold is
+    /// reported the same way, with that hold, whose end is then the time of that acquisition.
     Acquired(&'a Hold),
     /// A hold ended.
     Hold(&'a Hold),
@@ -35,25 +36,28 @@ pub enum Item<'a> {
     Wait(&'a Wait),
     /// The next stretch of all open waits of a lock that have no shares of their own.
     Stretch(&'a Stretch),
-    /// A share of a wait, which may not have ended. Only of a wait whose task had the hold that others waited for: from its first share on,
-    /// which is empty, stretches are not of this wait. It may begin where the wait began.
+    /// A share of a wait, which may not have ended. Only of a wait whose task had the hold that others waited
+    /// for: from its first share on, which is empty, stretches are not of this wait. It may begin where the
+    /// wait began.
     Share(&'a Wait, &'a Share),
     /// An attempt found the lock taken and did not wait.
     TryFailed(&'a TryFailure),
     /// A task polled for a lock with failed tries.
     Polled(&'a Polling),
-    /// `count` events are missing before `ts_ns`; 0 if the count was not read. Every sink of a parallel reading receives it.
+    /// `count` events are missing before `ts_ns`; 0 if the count was not read. Every sink of a parallel
+    /// reading receives it.
     Lost {
         /// The time of the loss.
         ts_ns: i64,
         /// The number of events.
         count: i64,
     },
-    /// Waiting time with its payer or, if chains are needed, with the root of its chain. The time that a hold causes may arrive after the
-    /// end of the hold, at the next row of its task. Only from a pass over causes, as the items below.
+    /// Waiting time with its payer or, if chains are needed, with the root of its chain. The time that a hold
+    /// causes may arrive after the end of the hold, at the next row of its task. Only from a pass over
+    /// causes, as the items below.
     Caused(&'a Caused),
-    /// A hold with the time that its task was in each state, which add up to its length. Arrives after its [`Hold`](Self::Hold): if another
-    /// task ended the hold, at the next row of its own task.
+    /// A hold with the time that its task was in each state, which add up to its length. Arrives after its
+    /// [`Hold`](Self::Hold): if another task ended the hold, at the next row of its own task.
     Held(&'a Hold, &'a ByState),
     /// Waiting time with its payer, beside the roots of chains.
     Direct(&'a Caused),
@@ -78,7 +82,8 @@ impl Item<'_> {
     }
 }
 
-/// The items that a sink receives only on request, because making them costs time at every event, and the columns of events that it needs.
+/// The items that a sink receives only on request, because making them costs time at every event, and the
+/// columns of events that it needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// [`Item::Row`].
@@ -126,7 +131,8 @@ impl Needs {
     }
 }
 
-/// The columns of events that a sink needs. `States` adds columns to `Times`, `Peers` to `States`, `All` to `Peers`.
+/// The columns of events that a sink needs. `States` adds columns to `Times`, `Peers` to `States`, `All` to
+/// `Peers`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Columns {
     /// Time, lock, task, stack and length of the wait.

@@ -1,17 +1,20 @@
-//! The ledger: how long the tasks of a trace lived, and how much of that time is in its rows, whatever sources and rights it had.
+//! The ledger: how long the tasks of a trace lived, and how much of that time is in its rows, whatever
+//! sources and rights it had.
 //!
 //! ```text
 //! alive 100 ms = waits for locks 2 + polling 0 + undecided waits 0 + idle waits 40 + asleep elsewhere 5 + ready 1 + ran 50 + unknown 2
 //! ```
 //!
-//! Each stretch between two rows of a task has one state, so the parts add up to the lives of all tasks exactly. The first of these states
-//! that applies counts: a wait for a lock is open; an undecided wait; an idle wait; the task polls, from its second failed try for a lock until
-//! it gets the lock; the task was off its CPU; it ran, if all off-CPU times are on
-//! record. Any other stretch is unknown, also after the last row of a task that did not end, and across a loss. The life of a thread of
-//! which nothing is on record but its creation is unknown, too.
+//! Each stretch between two rows of a task has one state, so the parts add up to the lives of all tasks
+//! exactly. The first of these states that applies counts: a wait for a lock is open; an undecided wait; an
+//! idle wait; the task polls, from its second failed try for a lock until it gets the lock; the task was off
+//! its CPU; it ran, if all off-CPU times are on record. Any other stretch is unknown, also after the last row
+//! of a task that did not end, and across a loss. The life of a thread of which nothing is on record but its
+//! creation is unknown, too.
 //!
-//! Without all off-CPU times, the unknown time of a process is taken for time in which it ran, up to the processor time that the kernel
-//! counted for it. A wait in which a thread spins has some of that processor time, so the threads ran at most for so long.
+//! Without all off-CPU times, the unknown time of a process is taken for time in which it ran, up to the
+//! processor time that the kernel counted for it. A wait in which a thread spins has some of that processor
+//! time, so the threads ran at most for so long.
 //!
 //! A task of another program that only woke a recorded one is in the trace and not in the ledger.
 
@@ -43,7 +46,8 @@ pub struct Ledger {
     pub undecided_ns: i64,
     /// Idle waits.
     pub idle_ns: i64,
-    /// Those of them in which a scheduler had nothing to run, while its tasks may have waited for locks of their own.
+    /// Those of them in which a scheduler had nothing to run, while its tasks may have waited for locks of
+    /// their own.
     pub scheduler_ns: i64,
     /// From the second failed try for a lock until the task got it.
     pub polling_ns: i64,
@@ -63,12 +67,14 @@ const UNKNOWN_PERCENT: i64 = 10;
 /// The least share, in per cent, that is worth looking at.
 const LEAST_PERCENT: i64 = 1;
 
-/// System calls in which tasks wait for locks. Sleep in them outside of waits is for locks that are not recorded: locks of files, semaphores
-/// of System V, futexes without the source of futexes, and futexes of io_uring.
+/// System calls in which tasks wait for locks. Sleep in them outside of waits is for locks that are not
+/// recorded: locks of files, semaphores of System V, futexes without the source of futexes, and futexes of
+/// io_uring.
 const LOCKING: [&str; 7] =
     ["flock", "fcntl", "semop", "semtimedop", "futex", "futex_waitv", "io_uring_enter"];
 
-/// System calls in which tasks sleep for a time, also between tries for a lock; and the least share, in per cent, that counts.
+/// System calls in which tasks sleep for a time, also between tries for a lock; and the least share, in per
+/// cent, that counts.
 const NAPPING: [&str; 2] = ["clock_nanosleep", "nanosleep"];
 const NAPS_PERCENT: i64 = 10;
 
@@ -121,7 +127,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the system calls in which tasks slept for locks that are not recorded, for a share of time that counts, longest first.
+    /// Returns the system calls in which tasks slept for locks that are not recorded, for a share of time
+    /// that counts, longest first.
     pub fn unrecorded(&self) -> Vec<Syscall> {
         let is_locking = |call: &Syscall| LOCKING.contains(&&*call.name());
         let mut calls: Vec<(Syscall, i64)> = self.asleep_in.iter().map(|(call, ns)| (*call, *ns)).collect();
@@ -130,7 +137,8 @@ impl Ledger {
         calls.into_iter().map(|(call, _)| call).collect()
     }
 
-    /// Whether tasks sleep for a time for a share of time that counts. SQLite does so until it gets the lock of a file.
+    /// Whether tasks sleep for a time for a share of time that counts. SQLite does so until it gets the lock
+    /// of a file.
     pub fn has_naps(&self) -> bool {
         let naps = self.asleep_in.iter().filter(|(call, _)| NAPPING.contains(&&*call.name()));
         self.percent(naps.map(|(_, ns)| *ns).fold(0, i64::saturating_add)) >= NAPS_PERCENT
@@ -160,7 +168,8 @@ impl Ledger {
         self.undecided_ns > self.locks_ns && !self.is_closed()
     }
 
-    /// Returns the parts that are at least one per cent, largest first: `ran 58 %, asleep elsewhere 40 % (38 % in flock)`.
+    /// Returns the parts that are at least one per cent, largest first: `ran 58 %, asleep elsewhere 40 % (38
+    /// % in flock)`.
     pub fn shares(&self) -> String {
         let mut parts = [
             ("waits for locks", self.locks_ns),
@@ -300,7 +309,8 @@ impl Book {
         }
     }
 
-    /// Adds the lives of threads that are no tasks of the trace: their creator created more threads than are known to be its own.
+    /// Adds the lives of threads that are no tasks of the trace: their creator created more threads than are
+    /// known to be its own.
     fn add_unseen(&mut self, tasks: &[TaskRow], last_ns: i64) {
         let mut created: Vec<(TaskId, i64, i64)> = self
             .threads

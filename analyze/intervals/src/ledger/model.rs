@@ -1,5 +1,5 @@
-//! A slow and obviously correct model of the ledger: it looks at every nanosecond of every task, and at the rows around it. It shares only the
-//! purposes of waits with the ledger.
+//! A slow and obviously correct model of the ledger: it looks at every nanosecond of every task, and at the
+//! rows around it. It shares only the purposes of waits with the ledger.
 
 use trace_format::{Event, EventKind, LockId, StackId, Syscall, TaskId, TaskRow, TaskState};
 

@@ -1,13 +1,14 @@
 //! Collects the dependencies of a trace, in one pass over all its rows.
 //!
-//! A task wants a lock at a `wait` row, or at an `acquire` row without one. It does not if it has the lock already, if it turns its
-//! exclusive hold into a shared one, or if the call was a try: the row says so, or
+//! A task wants a lock at a `wait` row, or at an `acquire` row without one. It does not if it has the lock
+//! already, if it turns its exclusive hold into a shared one, or if the call was a try: the row says so, or
 //! else its stack. A lock that was taken by a try is held from then on.
 //!
 //! Rows of all locks share one clock, the running maximum of their times.
 //!
-//! A task may hold a lock while it waits idly for others to do something, for a semaphore, say. That lock is a gate of what these others
-//! do. Which tasks wait idly at a time is known when the clock moves on, so the order of rows of equal time does not matter.
+//! A task may hold a lock while it waits idly for others to do something, for a semaphore, say. That lock is
+//! a gate of what these others do. Which tasks wait idly at a time is known when the clock moves on, so the
+//! order of rows of equal time does not matter.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -41,7 +42,8 @@ pub struct Collector<'a, F> {
     now_ns: i64,
 }
 
-/// The most tasks that hold locks and wait idly, and the most of their locks, that are looked at for a dependency.
+/// The most tasks that hold locks and wait idly, and the most of their locks, that are looked at for a
+/// dependency.
 const MAX_IDLE: usize = 64;
 
 /// The state of a task besides its held locks.

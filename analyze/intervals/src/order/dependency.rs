@@ -1,7 +1,7 @@
 //! Dependencies: a task wants a lock while it holds others.
 //!
-//! A task makes one each time that it wants a lock in a way that can block. Equal nestings become one [`Dependency`] with a count and its
-//! tasks.
+//! A task makes one each time that it wants a lock in a way that can block. Equal nestings become one
+//! [`Dependency`] with a count and its tasks.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, Mode, StackId, TaskId};
@@ -43,9 +43,11 @@ pub(super) struct Dependency {
     pub(super) held: Vec<Example>,
     /// The lock that was wanted.
     pub(super) wanted: Example,
-    /// The locks that were held each time: exclusive, if it was each time. Two dependencies that share one cannot run side by side.
+    /// The locks that were held each time: exclusive, if it was each time. Two dependencies that share one
+    /// cannot run side by side.
     pub(super) gates: Vec<(LockId, Mode)>,
-    /// The locks that another task held each time while it waited idly, and that task: it let this one work, and waited for the end.
+    /// The locks that another task held each time while it waited idly, and that task: it let this one work,
+    /// and waited for the end.
     pub(super) behind: Option<Vec<(LockId, TaskId)>>,
     pub(super) count: u64,
     /// The tasks that wanted the lock, sorted.
@@ -83,7 +85,8 @@ impl Dependencies {
             return None;
         }
         let class = nodes.of(lock);
-        // Two locks of one class are nodes of their own: the class counts in itself only if they are taken in both orders.
+        // Two locks of one class are nodes of their own: the class counts in itself only if they are taken in
+        // both orders.
         let is_nested = held.iter().any(|held| nodes.of(held.lock) == class);
         let node = |lock: LockId| match nodes.of(lock) {
             node if is_nested && node == class => Node::Lock(lock),

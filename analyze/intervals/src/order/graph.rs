@@ -1,7 +1,7 @@
 //! The graph of lock orders: an edge from each held lock to each lock that was wanted meanwhile.
 //!
-//! Dependencies that differ only in other held locks make one edge. Only edges count that lie in a part of the graph with a cycle, found by
-//! Tarjan's algorithm.
+//! Dependencies that differ only in other held locks make one edge. Only edges count that lie in a part of
+//! the graph with a cycle, found by Tarjan's algorithm.
 
 use rustc_hash::FxHashMap;
 

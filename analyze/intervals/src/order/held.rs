@@ -1,7 +1,8 @@
 //! The locks that each task holds.
 //!
-//! The locks of a task are in the order in which it took them. A hold is also over once another task has the lock in a way that excludes the
-//! hold, as in blame. That takes effect when the clock moves on, so the order of rows of equal time does not matter.
+//! The locks of a task are in the order in which it took them. A hold is also over once another task has the
+//! lock in a way that excludes the hold, as in blame. That takes effect when the clock moves on, so the order
+//! of rows of equal time does not matter.
 
 use std::sync::Arc;
 
@@ -75,7 +76,8 @@ impl HeldLocks {
         held.into_iter().flat_map(move |held| held.of(lock).filter_map(|at| held.get(at)))
     }
 
-    /// Ends the holds that acquisitions in the nanosecond of the clock exclude. Called when the clock moves on.
+    /// Ends the holds that acquisitions in the nanosecond of the clock exclude. Called when the clock moves
+    /// on.
     pub(super) fn settle(&mut self) {
         for (task, held) in std::mem::take(&mut self.fresh) {
             let Some(holders) = self.holders.get(&held.lock) else { continue };
@@ -89,7 +91,8 @@ impl HeldLocks {
                 let is_over = |old: &Held| {
                     let excludes =
                         self.rules.excludes(old.lock, old.mode) || self.rules.excludes(held.lock, held.mode);
-                    // Of two holds that began in the same nanosecond, the one with the smaller task id is the older.
+                    // Of two holds that began in the same nanosecond, the one with the smaller task id is the
+                    // older.
                     let is_older = old.start_ns < held.start_ns
                         || is_open && old.start_ns == held.start_ns && other < task;
                     excludes && is_older

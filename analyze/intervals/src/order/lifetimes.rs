@@ -1,14 +1,16 @@
 //! The lifetimes of tasks: whether several tasks can do something at the same time.
 //!
-//! Several sets of tasks can act together if one task of each set can be chosen so that all differ, and so that all are alive at one
-//! instant. Lifetimes are intervals, so tasks that overlap two by two also share an instant.
+//! Several sets of tasks can act together if one task of each set can be chosen so that all differ, and so
+//! that all are alive at one instant. Lifetimes are intervals, so tasks that overlap two by two also share an
+//! instant.
 
 use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use trace_format::{TaskId, TaskRow};
 
-/// The times at which tasks started and ended. A task without a time was there before, or after, the recording.
+/// The times at which tasks started and ended. A task without a time was there before, or after, the
+/// recording.
 #[derive(Clone, Debug, Default)]
 pub struct Lifetimes(FxHashMap<TaskId, (i64, Option<i64>)>);
 

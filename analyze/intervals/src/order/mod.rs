@@ -4,8 +4,8 @@
 //! rows -> held (locks of each task) -> collect (dependencies) -> graph (parts with cycles) -> search (cycles) -> verdict
 //! ```
 //!
-//! A [`Cycle`] of dependencies has a [`Verdict`]. `docs/lock-order.md` has the definitions. Memory grows with the number of distinct nestings of
-//! locks and the tasks that made them, not with the trace.
+//! A [`Cycle`] of dependencies has a [`Verdict`]. `docs/lock-order.md` has the definitions. Memory grows with
+//! the number of distinct nestings of locks and the tasks that made them, not with the trace.
 
 mod collect;
 mod dependency;

@@ -1,4 +1,5 @@
-//! A slow and obviously correct model of lock orders: it keeps each attempt to take a lock, and tries all tuples of attempts.
+//! A slow and obviously correct model of lock orders: it keeps each attempt to take a lock, and tries all
+//! tuples of attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ struct Attempt {
     task: TaskId,
     held: Vec<Taking>,
     wanted: Taking,
-    /// The locks that other tasks hold while they wait for a barrier, and these tasks; what all equal attempts have.
+    /// The locks that other tasks hold while they wait for a barrier, and these tasks; what all equal
+    /// attempts have.
     behind: BTreeSet<(LockId, TaskId)>,
 }
 
@@ -29,7 +31,8 @@ impl Attempt {
     }
 }
 
-/// Returns the verdict on each cycle of at most `length` locks, for a history in which locks exclude as they should.
+/// Returns the verdict on each cycle of at most `length` locks, for a history in which locks exclude as they
+/// should.
 pub(super) fn verdicts(
     events: &[Event],
     locks: &[LockRow],
@@ -151,7 +154,8 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Tries all tuples of attempts that begin with `chosen`. A step is an attempt and the place of the lock that it holds.
+    /// Tries all tuples of attempts that begin with `chosen`. A step is an attempt and the place of the lock
+    /// that it holds.
     fn extend(
         &self,
         length: usize,
@@ -240,7 +244,8 @@ impl Context<'_> {
         }
     }
 
-    /// Whether a task that waits for the first attempt holds a lock that the second one needs, or a task that waits for that.
+    /// Whether a task that waits for the first attempt holds a lock that the second one needs, or a task that
+    /// waits for that.
     fn waits_behind(&self, one: &Attempt, other: &Attempt) -> bool {
         one.behind.iter().any(|(lock, task)| {
             let exclusive = (*lock, Mode::Exclusive, 0);

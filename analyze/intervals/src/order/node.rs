@@ -1,5 +1,5 @@
-//! The nodes of the graph of lock orders: the locks of a trace, or classes of locks; and whether an order between two locks can be part of a
-//! deadlock at all.
+//! The nodes of the graph of lock orders: the locks of a trace, or classes of locks; and whether an order
+//! between two locks can be part of a deadlock at all.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, LockKind, LockRow, Mode, StackId};
@@ -58,8 +58,8 @@ pub struct Nodes<'a> {
     classes: Vec<Node>,
 }
 
-/// The properties that locks of one class share: the number of kind and name, or the kind and the site of the initialisation; and the
-/// process.
+/// The properties that locks of one class share: the number of kind and name, or the kind and the site of the
+/// initialisation; and the process.
 #[derive(PartialEq, Eq, Hash)]
 enum ClassKey {
     Named(u32, Option<i32>),
@@ -98,7 +98,8 @@ impl<'a> Nodes<'a> {
         self.names.lock(lock).is_some_and(|row| row.kind == LockKind::RwSem)
     }
 
-    /// Returns whether two locks can be in one deadlock: both are of the kernel, or of one process, or processes share one of them.
+    /// Returns whether two locks can be in one deadlock: both are of the kernel, or of one process, or
+    /// processes share one of them.
     pub fn can_meet(&self, one: LockId, other: LockId) -> bool {
         let (Some(one), Some(other)) = (self.names.lock(one), self.names.lock(other)) else { return true };
         match (one.kind.is_kernel(), other.kind.is_kernel()) {
@@ -109,7 +110,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Returns the class of each lock. A lock without a name whose initialisation was not seen is a class of its own.
+/// Returns the class of each lock. A lock without a name whose initialisation was not seen is a class of its
+/// own.
 fn classes(names: &Names) -> Vec<Node> {
     let mut first: FxHashMap<ClassKey, LockId> = FxHashMap::default();
     let mut class = |lock: &LockRow| {

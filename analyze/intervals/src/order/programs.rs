@@ -1,10 +1,12 @@
-//! Random programs that take and release locks, as histories of events: locks exclude, and only owners release.
+//! Random programs that take and release locks, as histories of events: locks exclude, and only owners
+//! release.
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 use trace_format::{Event, EventKind, LockId, LockKind, Mode, StackId, TaskId};
 
 pub(super) const TASKS: i32 = 4;
-/// The locks of the random programs. A waiting writer stops new readers of the `RwSem`. The `Semaphore` counts. Tasks wait idly for the `Barrier`.
+/// The locks of the random programs. A waiting writer stops new readers of the `RwSem`. The `Semaphore`
+/// counts. Tasks wait idly for the `Barrier`.
 pub(super) const KINDS: [LockKind; 6] = [
     LockKind::RwSem,
     LockKind::Mutex,
@@ -118,7 +120,8 @@ impl<'a> Program<'a> {
             }
             return self.push(task, EventKind::Release, lock, mode, (stack, None));
         }
-        // A semaphore counts in one mode; a lock is taken again in the mode in which it is held, by writers only.
+        // A semaphore counts in one mode; a lock is taken again in the mode in which it is held, by writers
+        // only.
         let mode = if matches!(self.kinds[lock], LockKind::RwSem | LockKind::RwLock) {
             mode
         } else {
@@ -148,7 +151,8 @@ pub(super) fn program(moves: &[Move], kinds: &[LockKind]) -> Vec<Event> {
     program.events
 }
 
-/// Returns the history with a loss before the event at `at`, after which tasks hold nothing that they held before.
+/// Returns the history with a loss before the event at `at`, after which tasks hold nothing that they held
+/// before.
 pub(super) fn with_loss(events: Vec<Event>, at: usize) -> Vec<Event> {
     let (before, after) = events.split_at(at.min(events.len()));
     let ts_ns = before.last().map_or(0, |event| event.ts_ns);

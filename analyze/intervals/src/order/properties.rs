@@ -1,4 +1,5 @@
-//! Lock orders against the slow model, on random histories; what leaves no inversion; and what makes no difference.
+//! Lock orders against the slow model, on random histories; what leaves no inversion; and what makes no
+//! difference.
 
 use std::{collections::BTreeMap, sync::Arc};
 

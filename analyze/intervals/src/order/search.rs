@@ -106,7 +106,8 @@ impl<'a> Search<'a> {
         Self { judge, deadlocks, nodes, from, before, steps_left, others, found }
     }
 
-    /// Returns the number of edges from each node to `start`, through later nodes only, if it is less than `length`.
+    /// Returns the number of edges from each node to `start`, through later nodes only, if it is less than
+    /// `length`.
     fn distances(&self, start: Node, length: usize) -> FxHashMap<Node, usize> {
         let mut distances = FxHashMap::from_iter([(start, 0)]);
         let mut last = vec![start];
@@ -123,7 +124,8 @@ impl<'a> Search<'a> {
         distances
     }
 
-    /// Follows the edges behind `path` until they lead back to `start`, which is the smallest node of the cycle, after `length` edges.
+    /// Follows the edges behind `path` until they lead back to `start`, which is the smallest node of the
+    /// cycle, after `length` edges.
     fn extend(
         &mut self,
         start: Node,

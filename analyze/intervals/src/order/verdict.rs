@@ -1,8 +1,9 @@
 //! The conditions under which a cycle of lock orders can deadlock.
 //!
-//! The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a gate), by its task or by a task that waits idly
-//! meanwhile, and at each lock the mode held and the mode wanted must exclude each other. These are the conditions of Bensalem and Havelund
-//! (Dynamic Deadlock Analysis of Multi-threaded Programs, 2005). A cycle can deadlock if one choice of its dependencies satisfies all.
+//! The tasks must differ and be alive at one instant, no lock may be held in two of the orders (a gate), by
+//! its task or by a task that waits idly meanwhile, and at each lock the mode held and the mode wanted must
+//! exclude each other. These are the conditions of Bensalem and Havelund (Dynamic Deadlock Analysis of
+//! Multi-threaded Programs, 2005). A cycle can deadlock if one choice of its dependencies satisfies all.
 
 use serde::Serialize;
 use trace_format::{LockId, Mode, TaskId};
@@ -120,7 +121,8 @@ impl Judge<'_> {
         (verdict, choices.left == 0)
     }
 
-    /// Chooses a dependency for each edge so that no two have a gate, and so that their tasks can act together.
+    /// Chooses a dependency for each edge so that no two have a gate, and so that their tasks can act
+    /// together.
     fn choose(&self, path: &[usize], chosen: &mut Vec<DependencyId>, choices: &mut Choices) {
         let dependency = |id: DependencyId| &self.dependencies[id as usize];
         let Some((edge, rest)) = path.split_first() else {
@@ -151,7 +153,8 @@ impl Judge<'_> {
         gate.is_some_and(|(_, also)| self.properties.excludes(lock, mode, *also))
     }
 
-    /// Returns whether two dependencies hold one lock in modes that exclude each other, or tasks that wait for them hold it.
+    /// Returns whether two dependencies hold one lock in modes that exclude each other, or tasks that wait
+    /// for them hold it.
     fn have_gate(&self, one: &Dependency, other: &Dependency) -> bool {
         let by_others = |(lock, task): &(LockId, TaskId)| {
             let by_another = |(also, of): &(LockId, TaskId)| also == lock && of != task;
@@ -162,8 +165,9 @@ impl Judge<'_> {
             || one.behind().iter().any(by_others)
     }
 
-    /// Returns the tasks that can act with the others of a choice. While others acted, a task may have held a lock of this dependency and waited
-    /// idly: for others, the lock is a gate. The task itself goes on with the lock, say behind a barrier that all of them reach.
+    /// Returns the tasks that can act with the others of a choice. While others acted, a task may have held a
+    /// lock of this dependency and waited idly: for others, the lock is a gate. The task itself goes on with
+    /// the lock, say behind a barrier that all of them reach.
     fn tasks(&self, id: DependencyId, chosen: &[DependencyId]) -> Vec<TaskId> {
         let of = &self.dependencies[id as usize];
         let others = chosen.iter().filter(|other| **other != id);

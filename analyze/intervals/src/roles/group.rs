@@ -1,4 +1,5 @@
-//! The evidence of one group, from its rows in the order of the trace. State is kept for tasks, open waits and the last two batches.
+//! The evidence of one group, from its rows in the order of the trace. State is kept for tasks, open waits
+//! and the last two batches.
 
 use std::collections::{BTreeSet, VecDeque};
 

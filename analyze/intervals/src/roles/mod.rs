@@ -5,19 +5,25 @@
 //! A wakes B, A wakes C, A wakes B      one task wakes, and others wait for its work: a queue
 //! ```
 //!
-//! A [`Group`] reads the rows of the waits at one object, or at one site if each object has one waiter, and counts the [`Evidence`].
-//! [`Evidence::role`] decides. The thresholds were set on programs with a known truth (docs/internals/causes.md).
+//! A [`Group`] reads the rows of the waits at one object, or at one site if each object has one waiter, and
+//! counts the [`Evidence`]. [`Evidence::role`] decides. The thresholds were set on programs with a known
+//! truth (docs/internals/causes.md).
 //!
-//! * A *vain* wake-up is followed within [`VAIN_NS`] by the next wait of the same task, which woke no task in between: the task found the
-//!   lock taken. Both waits are one.
+//! * A *vain* wake-up is followed within [`VAIN_NS`] by the next wait of the same task, which woke no task in
+//!   between: the task found the lock taken. Both waits are one.
 //! * Only waits with a known waker, which is another task, count.
-//! * `overlap` is the sum over tasks of the smaller of two shares: the share of the waits that the task waited, and the share that it ended.
-//! * `all_wait` is the time in which all tasks of the group wait, as a share of the time in which at least one waits.
-//! * A *batch* is a run of waits of different tasks that the same task ended, with one call or each within [`BATCH_NS`] of the one before.
-//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task of that batch ended it. Where
-//!   tasks exclude each other, who was woken is inside, and wakes the next: nearly all are relayed. In a pool, several tasks are inside.
-//! * A wait *entered* if another one that was open at its end is still open when somebody next calls a wake. It *left* if the same task
-//!   calls it. Who is inside a lock calls it, also where tasks that never wait take the lock between.
+//! * `overlap` is the sum over tasks of the smaller of two shares: the share of the waits that the task
+//!   waited, and the share that it ended.
+//! * `all_wait` is the time in which all tasks of the group wait, as a share of the time in which at least
+//!   one waits.
+//! * A *batch* is a run of waits of different tasks that the same task ended, with one call or each within
+//!   [`BATCH_NS`] of the one before.
+//! * A wait *queued* if it began before the first wait of the batch before ended. It is *relayed* if a task
+//!   of that batch ended it. Where tasks exclude each other, who was woken is inside, and wakes the next:
+//!   nearly all are relayed. In a pool, several tasks are inside.
+//! * A wait *entered* if another one that was open at its end is still open when somebody next calls a wake.
+//!   It *left* if the same task calls it. Who is inside a lock calls it, also where tasks that never wait
+//!   take the lock between.
 
 mod group;
 #[cfg(test)]
@@ -83,11 +89,14 @@ pub(crate) struct Evidence {
 /// Facts about a group beside its waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Context {
-    /// Whether each object has one waiter, such as the word on which a thread parks. Such objects carry messages as often as locks.
+    /// Whether each object has one waiter, such as the word on which a thread parks. Such objects carry
+    /// messages as often as locks.
     pub(crate) one_waiter_each: bool,
-    /// Whether tasks wait in one function and wake in another one, as `lock` and `unlock`. Known only with stacks.
+    /// Whether tasks wait in one function and wake in another one, as `lock` and `unlock`. Known only with
+    /// stacks.
     pub(crate) wakes_elsewhere: bool,
-    /// Whether it is a word of memory: who gives back a permit calls a wake if others wait. Whoever changes a condition does so, too.
+    /// Whether it is a word of memory: who gives back a permit calls a wake if others wait. Whoever changes a
+    /// condition does so, too.
     pub(crate) is_word: bool,
 }
 

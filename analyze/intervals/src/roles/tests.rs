@@ -162,7 +162,8 @@ fn tasks_that_mostly_wait_all_at_once_are_idle() {
 
 const WORD: Context = Context { one_waiter_each: false, wakes_elsewhere: false, is_word: true };
 
-/// Task 0 waits once, then takes the lock again and again without a wait; of the others, each gets in once in a while, and `leaves` says who calls next.
+/// Task 0 waits once, then takes the lock again and again without a wait; of the others, each gets in once in
+/// a while, and `leaves` says who calls next.
 fn hog(rounds: i32, wakers: i32, leaves: impl Fn(i32) -> i32) -> Script {
     let mut script = Script::new();
     script.all_wait(&[0, 1, 2, 3]).wakes(9, &[0]);

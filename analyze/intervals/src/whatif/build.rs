@@ -1,7 +1,8 @@
 //! Builds the [`Program`] of a recording from its rows in their order.
 //!
-//! A row of a lock becomes a step, and the time since the step before becomes work, less the time that the task waited or was off the CPU. What a
-//! wait took is forgotten, but for what it says about locks: how long hand-offs take.
+//! A row of a lock becomes a step, and the time since the step before becomes work, less the time that the
+//! task waited or was off the CPU. What a wait took is forgotten, but for what it says about locks: how long
+//! hand-offs take.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +26,8 @@ mod time;
 
 use lock::Lock;
 
-/// The signal by which a thread is started, and the object that it waits for until then: a thread starts when its creator has come to the time at
-/// which it created it.
+/// The signal by which a thread is started, and the object that it waits for until then: a thread starts when
+/// its creator has come to the time at which it created it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Birth {
     signal: u32,
@@ -41,7 +42,8 @@ struct OpenWait {
     stack: Option<StackId>,
 }
 
-/// The off-CPU times for each processor that a program is known to have, and one more, from which on it had no others.
+/// The off-CPU times for each processor that a program is known to have, and one more, from which on it had
+/// no others.
 const OFF_CPU_TIMES: u64 = 8;
 
 /// The number of a task in the builder.
@@ -198,8 +200,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Returns the number of processors that the program had: those of the machine, or, if its tasks were ready and had none, those on which
-    /// they were seen. For example, `taskset` had bound it to some of them.
+    /// Returns the number of processors that the program had: those of the machine, or, if its tasks were
+    /// ready and had none, those on which they were seen. For example, `taskset` had bound it to some of
+    /// them.
     fn processors(&self) -> Option<u32> {
         let all = Some(self.context.cpus).filter(|cpus| *cpus > 0)?;
         let (processors, times) = &self.seen;
@@ -257,7 +260,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds the threads that tasks created after their last rows. A thread whose creator has no rows starts when it did.
+    /// Adds the threads that tasks created after their last rows. A thread whose creator has no rows starts
+    /// when it did.
     fn create_all(&mut self) {
         let mut children: Vec<(i32, TaskIndex)> = self.tasks.iter().map(|(id, _)| id).zip(0..).collect();
         children.sort_unstable();

@@ -10,7 +10,8 @@ pub const MILLION: i64 = 1_000_000;
 /// The rules of a replay that differ for one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockChange {
-    /// Scales the work of holds: the site, or all of them, and the factor in millionths. The last one that applies counts.
+    /// Scales the work of holds: the site, or all of them, and the factor in millionths. The last one that
+    /// applies counts.
     pub scaled: Vec<(Option<u32>, i64)>,
     /// The rule for sleep of a task that holds the lock.
     pub sleep: HeldSleep,

@@ -1,5 +1,5 @@
-//! The signal or the round of a barrier that ended each idle wait. The start of a thread ends a wait, too: the thread waits for the signal of
-//! the task that creates it.
+//! The signal or the round of a barrier that ended each idle wait. The start of a thread ends a wait, too:
+//! the thread waits for the signal of the task that creates it.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
@@ -59,8 +59,8 @@ impl IdleLinks {
         self.signals - 1
     }
 
-    /// Returns the number of the signal by which a thread starts, and the number of the object that it waits for until then. It starts at
-    /// once.
+    /// Returns the number of the signal by which a thread starts, and the number of the object that it waits
+    /// for until then. It starts at once.
     pub(super) fn start(&mut self) -> (u32, u32) {
         let latencies_ns = &mut self.latencies_ns;
         let object = *self.start_object.get_or_insert_with(|| push(latencies_ns, Vec::new()));
@@ -88,7 +88,8 @@ impl IdleLinks {
         }
     }
 
-    /// Returns the cause of the end of a wait. A thread ends once, and may have ended before it was waited for.
+    /// Returns the cause of the end of a wait. A thread ends once, and may have ended before it was waited
+    /// for.
     pub(super) fn ended(
         &mut self,
         lock: LockId,
@@ -116,7 +117,8 @@ impl IdleLinks {
         end
     }
 
-    /// Returns the number of signals, the members of rounds, and the median time from a signal to the end of a wait by object.
+    /// Returns the number of signals, the members of rounds, and the median time from a signal to the end of
+    /// a wait by object.
     pub(super) fn finish(self) -> (usize, Vec<u32>, Vec<i64>) {
         let median = |mut all: Vec<i64>| {
             all.sort_unstable();

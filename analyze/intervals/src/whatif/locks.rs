@@ -39,7 +39,8 @@ impl LockState {
         }
     }
 
-    /// Gives the lock to a task that comes, if it is free and nobody comes first. Returns whether the task has it.
+    /// Gives the lock to a task that comes, if it is free and nobody comes first. Returns whether the task
+    /// has it.
     pub(super) fn takes(&mut self, mode: Mode, capacity: u32, order: QueueOrder) -> bool {
         let must_wait = match order {
             QueueOrder::Fifo => !self.queue.is_empty(),
@@ -83,8 +84,8 @@ impl LockState {
         *count = count.saturating_sub(1);
     }
 
-    /// Wakes the first waiter if it could take the lock and no other one is on its way; if it is a reader, all readers, but where nobody overtakes
-    /// only those in front of the first writer. Returns the tasks.
+    /// Wakes the first waiter if it could take the lock and no other one is on its way; if it is a reader,
+    /// all readers, but where nobody overtakes only those in front of the first writer. Returns the tasks.
     pub(super) fn wakes(&mut self, capacity: u32, order: QueueOrder) -> Vec<usize> {
         let mut woken = Vec::new();
         let Some(first) = self.queue.front().copied() else { return woken };

@@ -1,11 +1,13 @@
-//! Predicts the gain of a change of a program: a recording goes in, the time that the changed program would take comes out.
+//! Predicts the gain of a change of a program: a recording goes in, the time that the changed program would
+//! take comes out.
 //!
 //! ```text
 //! rows -> build (program) -> replay (with and without changes) -> predict (times, interval, fit)
 //! ```
 //!
-//! A program is what each task does, without what it waited for. A replay decides the waits anew: a few rules say who gets a lock and when. It is
-//! run without the change and with it, in several variants. `docs/internals/causes.md` has the definitions.
+//! A program is what each task does, without what it waited for. A replay decides the waits anew: a few rules
+//! say who gets a lock and when. It is run without the change and with it, in several variants.
+//! `docs/internals/causes.md` has the definitions.
 
 mod build;
 mod change;

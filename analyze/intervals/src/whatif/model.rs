@@ -1,5 +1,6 @@
-//! A slow and obviously correct model of a replay: it goes from nanosecond to nanosecond, and in each one lets all tasks act that can, in the order of
-//! the rules. It looks for everything in lists, and keeps no queue of events.
+//! A slow and obviously correct model of a replay: it goes from nanosecond to nanosecond, and in each one
+//! lets all tasks act that can, in the order of the rules. It looks for everything in lists, and keeps no
+//! queue of events.
 
 use trace_format::Mode;
 

@@ -1,7 +1,7 @@
 //! Processors that other programs have, as far as the times off the CPU of a program's tasks show it.
 //!
-//! While a task is ready and fewer tasks of the program run than there are processors, others have the rest. Ready tasks that wait for a
-//! lock do not count: their time is part of the wait.
+//! While a task is ready and fewer tasks of the program run than there are processors, others have the rest.
+//! Ready tasks that wait for a lock do not count: their time is part of the wait.
 
 /// A time off the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,8 @@ pub(super) struct Life<'a> {
     pub(super) off_cpu: &'a [OffCpu],
 }
 
-/// Returns the times at which the number of processors of other programs changes, and the number from then on. The last one is 0.
+/// Returns the times at which the number of processors of other programs changes, and the number from then
+/// on. The last one is 0.
 pub(super) fn of_others<'a>(lives: impl Iterator<Item = Life<'a>>, cpus: u32) -> Vec<(i64, u32)> {
     // Time, and the changes of the numbers of tasks that run and that are ready.
     let mut changes: Vec<(i64, i32, i32)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Predictions: times, their interval and the fit of the replay, from replays of a program with a change and without.
+//! Predictions: times, their interval and the fit of the replay, from replays of a program with a change and
+//! without.
 
 use super::{
     change::{Changes, MILLION},
@@ -13,7 +14,8 @@ impl Variant {
     /// The variant that is compared with the recording.
     pub(super) const AS_RECORDED: Self = Self { others: true, ..Self::MAIN };
 
-    /// Returns the variants of an interval, of which only some differ if nothing is drawn or there are no other programs.
+    /// Returns the variants of an interval, of which only some differ if nothing is drawn or there are no
+    /// other programs.
     fn all(are_drawn: bool, has_others: bool) -> Vec<Self> {
         let mut all = Vec::new();
         for others in [false, true].into_iter().filter(|others| has_others || !others) {
@@ -30,7 +32,8 @@ impl Variant {
 
 /// The fit of the run's length above which there is no prediction, in millionths.
 pub const MOST_FIT: i64 = 100_000;
-/// The fit of the waits for the changed locks above which these are not predicted; nor is the run if they deviate by more than [`MOST_FIT`] of all time.
+/// The fit of the waits for the changed locks above which these are not predicted; nor is the run if they
+/// deviate by more than [`MOST_FIT`] of all time.
 pub const MOST_WAITS_FIT: i64 = 300_000;
 /// Waits of less than this part of all tasks' lives are too short to judge the replay by.
 const NEGLIGIBLE: i64 = 100;
@@ -59,8 +62,8 @@ pub struct Prediction {
     /// Changed and unchanged length in millionths, the least and the greatest over all variants.
     pub least_ppm: i64,
     pub greatest_ppm: i64,
-    /// The time that the same acquisitions of the locks take, changed and unchanged, in millionths: the prediction, the least and the greatest.
-    /// A program that runs for a fixed time does more work in it.
+    /// The time that the same acquisitions of the locks take, changed and unchanged, in millionths: the
+    /// prediction, the least and the greatest. A program that runs for a fixed time does more work in it.
     pub work_ppm: [i64; 3],
     /// All waits for each of the locks that were asked for.
     pub waits: Vec<Times>,
@@ -155,7 +158,8 @@ impl<'a> Baseline<'a> {
         let main = self.of(Variant::MAIN).cloned().unwrap_or_default();
         let of_main = find_replay(&changed, Variant::MAIN).cloned().unwrap_or_default();
         let beside = self.as_recorded().cloned().unwrap_or_default();
-        // The replay beside other programs is compared with the recording; the change is the change of the program alone.
+        // The replay beside other programs is compared with the recording; the change is the change of the
+        // program alone.
         let run = Times {
             recorded_ns: program.recorded_ns,
             replayed_ns: beside.ns,

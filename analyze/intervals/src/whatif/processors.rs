@@ -1,8 +1,9 @@
 //! Processors in a replay: which of the tasks with work run, and until when.
 //!
-//! First come, first served, in slices: a task keeps its processor until it waits or sleeps, or until its slice is over while others are
-//! ready. A task that comes from a wait takes the processor of the one that has run for longest, as the kernel's scheduler lets it. Other programs
-//! may have some of the processors for a time.
+//! First come, first served, in slices: a task keeps its processor until it waits or sleeps, or until its
+//! slice is over while others are ready. A task that comes from a wait takes the processor of the one that
+//! has run for longest, as the kernel's scheduler lets it. Other programs may have some of the processors for
+//! a time.
 
 use std::collections::VecDeque;
 
@@ -26,12 +27,14 @@ struct Task {
     /// Work that is left, and the rest of its slice.
     left_ns: i64,
     slice_ns: i64,
-    /// The start of the part of its work that it is at, if it is at one, and the time at which it got its processor.
+    /// The start of the part of its work that it is at, if it is at one, and the time at which it got its
+    /// processor.
     part_ns: Option<i64>,
     since_ns: i64,
 }
 
-/// The tasks that stopped, and those that started a part of their work, with its end and whether it is the last one.
+/// The tasks that stopped, and those that started a part of their work, with its end and whether it is the
+/// last one.
 #[derive(Debug, Default)]
 pub(super) struct Switched {
     pub(super) stopped: Vec<usize>,
@@ -87,7 +90,8 @@ impl Processors {
         switched
     }
 
-    /// Other programs have so many processors from now on. Those tasks that have run for longest leave theirs.
+    /// Other programs have so many processors from now on. Those tasks that have run for longest leave
+    /// theirs.
     pub(super) fn others_have(&mut self, others: u32, now_ns: i64) -> Switched {
         let mut switched = Switched::default();
         self.available = self.count.saturating_sub(others);

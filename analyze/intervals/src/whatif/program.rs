@@ -1,10 +1,12 @@
-//! The program of a recording: what each task does, without what it waited for. Built from rows, replayed by `replay`.
+//! The program of a recording: what each task does, without what it waited for. Built from rows, replayed by
+//! `replay`.
 
 use trace_format::{LockId, Mode, TaskId};
 
 /// The slice of Linux's scheduler on a machine with several processors.
 pub(crate) const SLICE_NS: i64 = 3_000_000;
-/// Maximum number of slices of all tasks. If they live for longer than some seven hours, their slices are longer.
+/// Maximum number of slices of all tasks. If they live for longer than some seven hours, their slices are
+/// longer.
 pub(crate) const MAX_SLICES: i64 = 1 << 23;
 
 /// One step of a task. Steps take 16 bytes each.
@@ -14,10 +16,11 @@ pub enum Action {
     Work(i64),
     /// The task sleeps for so many ns.
     Sleep(i64),
-    /// The task sleeps until this time, in ns since the start of the program, or does not sleep if it comes later.
+    /// The task sleeps until this time, in ns since the start of the program, or does not sleep if it comes
+    /// later.
     SleepUntil(i64),
-    /// The task is ready to run for so many ns and has no processor. Not used if the off-CPU times of all tasks were recorded: then the
-    /// replay decides when they have one.
+    /// The task is ready to run for so many ns and has no processor. Not used if the off-CPU times of all
+    /// tasks were recorded: then the replay decides when they have one.
     Ready(i64),
     /// The task takes a lock.
     Acquire { lock: u32, site: u32, mode: Mode },
@@ -44,7 +47,8 @@ pub struct TaskProgram {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockFacts {
     pub lock: LockId,
-    /// The time from a release to the acquisition of the waiter that it lets go on: the lower quartile, median and upper quartile.
+    /// The time from a release to the acquisition of the waiter that it lets go on: the lower quartile,
+    /// median and upper quartile.
     pub handoff_ns: [i64; 3],
     /// The number of tasks that may hold it exclusively: 1 but for semaphores.
     pub capacity: u32,
@@ -58,10 +62,12 @@ pub struct LockFacts {
 /// The rules of the queue of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueOrder {
-    /// As in glibc: a task that comes may take a free lock although others wait, and a woken waiter that does not get it waits behind all others.
+    /// As in glibc: a task that comes may take a free lock although others wait, and a woken waiter that does
+    /// not get it waits behind all others.
     #[default]
     Overtaking,
-    /// The same, but a woken waiter that does not get it stays the first. Mutexes and semaphores of the kernel.
+    /// The same, but a woken waiter that does not get it stays the first. Mutexes and semaphores of the
+    /// kernel.
     KeepsPlace,
     /// The same, and a waiting writer keeps new readers out. Reader-writer semaphores of the kernel.
     WritersFirst,
@@ -82,7 +88,8 @@ pub struct Program {
     pub latency_ns: Vec<i64>,
     /// The number of processors, if it is known.
     pub cpus: Option<u32>,
-    /// The times at which the number of processors that other programs have changes, and the number from then on; the last one is 0.
+    /// The times at which the number of processors that other programs have changes, and the number from then
+    /// on; the last one is 0.
     pub others: Vec<(i64, u32)>,
     /// The time after which a task leaves its processor to others that are ready.
     pub slice_ns: i64,
@@ -94,7 +101,8 @@ pub struct Program {
 /// Numbers that say how much a replay assumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Whether the off-CPU times of all tasks were recorded. If not, work may be sleep, or time without a processor.
+    /// Whether the off-CPU times of all tasks were recorded. If not, work may be sleep, or time without a
+    /// processor.
     pub has_all_states: bool,
     /// The number of rows.
     pub rows: u64,

@@ -101,11 +101,13 @@ fn covers() -> impl Strategy<Value = Covers> {
     prop_oneof![Just(Covers::All), Just(Covers::ContendedHolds), Just(Covers::None)]
 }
 
-/// Threads of a phase: work, a hold of a lock of its own, and work. The main thread creates one after the other, one ns apart, and joins them in that order.
+/// Threads of a phase: work, a hold of a lock of its own, and work. The main thread creates one after the
+/// other, one ns apart, and joins them in that order.
 type Phase = Vec<[i64; 3]>;
 
 fn phase() -> impl Strategy<Value = Phase> {
-    // A hold of no length at a thread's end would have the release, the end and the join in one ns, whose order no row tells.
+    // A hold of no length at a thread's end would have the release, the end and the join in one ns, whose
+    // order no row tells.
     vec([0..50i64, 1..50i64, 0..50i64], 1..5)
 }
 

@@ -20,7 +20,8 @@ pub struct Stretch {
     pub all_rows: u64,
 }
 
-/// Reads the program of a trace: of the window, or of the longest stretch without loss; of the middle of it if it has more than `events` rows.
+/// Reads the program of a trace: of the window, or of the longest stretch without loss; of the middle of it
+/// if it has more than `events` rows.
 ///
 /// # Errors
 ///
@@ -59,8 +60,8 @@ fn rows_in_order(
     Ok(())
 }
 
-/// Reads the program of so many rows in the middle of a trace, roughly, and of no more than that: of the first of them that no loss cuts. A window is read
-/// as by [`read`].
+/// Reads the program of so many rows in the middle of a trace, roughly, and of no more than that: of the
+/// first of them that no loss cuts. A window is read as by [`read`].
 pub fn read_middle(input: &Input<'_>, events: u64) -> Result<Program, AnalyzeError> {
     let window = input.selection.window;
     if window.from_ns.is_some() || window.to_ns.is_some() {
@@ -151,7 +152,8 @@ impl Stretch {
     }
 }
 
-/// Returns the time at which the program of a whole trace starts. A trace made by hand has no clocks; its first task starts it.
+/// Returns the time at which the program of a whole trace starts. A trace made by hand has no clocks; its
+/// first task starts it.
 fn start_ns(input: &Input<'_>) -> i64 {
     let start_ns = input.selection.start_ns;
     if input.trace.info().clocks_start.monotonic_ns != 0 {

@@ -1,7 +1,8 @@
 //! The replay of a program, which tells the time that it takes.
 //!
-//! A queue of events in the order of time, rank and task. Of events of one time those come first that free something, then waiters that were
-//! woken, then all others. Nothing is random: equal programs and variants have equal results.
+//! A queue of events in the order of time, rank and task. Of events of one time those come first that free
+//! something, then waiters that were woken, then all others. Nothing is random: equal programs and variants
+//! have equal results.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -18,7 +19,8 @@ use crate::engine::open_list::{Keyed, OpenList};
 
 mod steps;
 
-/// A variant of a replay: what a recording leaves open is chosen in several ways, and the results span the interval of a prediction.
+/// A variant of a replay: what a recording leaves open is chosen in several ways, and the results span the
+/// interval of a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Variant {
     /// Nobody overtakes, whatever the kind of the lock.
@@ -45,7 +47,8 @@ impl Taken {
         self.sum_ns += i128::from(ns);
     }
 
-    /// The sum of the times from the first acquisition to each other one. Half of it is left if the same acquisitions come twice as fast.
+    /// The sum of the times from the first acquisition to each other one. Half of it is left if the same
+    /// acquisitions come twice as fast.
     pub(super) fn since_first_ns(&self) -> i128 {
         self.sum_ns - i128::from(self.first_ns) * i128::from(self.count)
     }

@@ -1,5 +1,5 @@
-//! A slow and obviously correct model of states and chains: it asks for each nanosecond of each wait for the task that pays, for the
-//! payer of that task's own wait, and so on, and for the state of the last one.
+//! A slow and obviously correct model of states and chains: it asks for each nanosecond of each wait for the
+//! task that pays, for the payer of that task's own wait, and so on, and for the state of the last one.
 
 #![allow(clippy::unwrap_used, reason = "only tests call this")]
 
@@ -32,7 +32,8 @@ pub fn states(events: &[Event], end_ns: i64, is_covered: bool) -> States {
     states
 }
 
-/// Returns the time of each hold by the state of its task, whether or not others wait. Off-CPU times are recorded if `is_covered`.
+/// Returns the time of each hold by the state of its task, whether or not others wait. Off-CPU times are
+/// recorded if `is_covered`.
 pub fn held(events: &[Event], end_ns: i64, is_covered: bool) -> Vec<(Hold, ByState)> {
     let model = Model::of(events, end_ns);
     let begun = model.begun();
@@ -101,8 +102,9 @@ pub enum Root {
     Unknown(LockId),
 }
 
-/// Time by root, depth and whether the wait has another payer itself; the most waits at one time by root, and by root and depth; time
-/// that is passed on by lock, owner and begin of the hold, and the lock that the owner waits for; and the time of nested waits.
+/// Time by root, depth and whether the wait has another payer itself; the most waits at one time by root, and
+/// by root and depth; time that is passed on by lock, owner and begin of the hold, and the lock that the
+/// owner waits for; and the time of nested waits.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chained {
     pub roots: BTreeMap<(Root, u32, bool), i64>,
@@ -161,7 +163,8 @@ pub fn chains(events: &[Event], end_ns: i64, is_covered: bool) -> Chained {
     chained
 }
 
-/// The end of the chain of a wait: the root, the first task of the cycle if it is one, and the number of locks.
+/// The end of the chain of a wait: the root, the first task of the cycle if it is one, and the number of
+/// locks.
 struct ChainEnd {
     root: Root,
     cycle: Option<TaskId>,
@@ -221,7 +224,8 @@ fn next<'a>(waits: &'a [ChainWait], wait: &ChainWait, ns: i64) -> Option<&'a Cha
     wait_of(waits, task, ns).filter(|next| !histories::kind(next.wait.lock).is_idle())
 }
 
-/// Follows the chain of a wait to its end. A lock counts once if its holder waits for it itself, and once in a cycle.
+/// Follows the chain of a wait to its end. A lock counts once if its holder waits for it itself, and once in
+/// a cycle.
 fn chain_end(waits: &[ChainWait], first: &ChainWait, ns: i64, timeline: &Timeline<'_>) -> ChainEnd {
     // The locks of the chain with their payers.
     let mut links: Vec<(LockId, TaskId, Option<i64>)> = Vec::new();
@@ -273,7 +277,8 @@ struct Timeline<'a> {
 }
 
 impl Timeline<'_> {
-    /// Returns the state of a task that only the word of `lock` named as its owner. If it waits for the lock itself, it has released it, unseen.
+    /// Returns the state of a task that only the word of `lock` named as its owner. If it waits for the lock
+    /// itself, it has released it, unseen.
     fn owner_state(&self, task: TaskId, ns: i64, lock: LockId, own: Option<&ChainWait>) -> State {
         if own.is_some_and(|own| own.wait.lock == lock) { State::Unknown } else { self.state(task, ns) }
     }

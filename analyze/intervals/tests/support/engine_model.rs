@@ -1,7 +1,7 @@
 //! A slow and obviously correct model of holds, waits and blame.
 //!
-//! It keeps the whole history, searches it for the end of each hold and wait, and decides for every nanosecond of every wait which hold
-//! it is charged to. It shares only the definition with the engine.
+//! It keeps the whole history, searches it for the end of each hold and wait, and decides for every
+//! nanosecond of every wait which hold it is charged to. It shares only the definition with the engine.
 
 #![allow(clippy::unwrap_used, reason = "only tests call this")]
 
@@ -35,7 +35,8 @@ struct ModelWait {
     open: bool,
     /// For each nanosecond of it, the hold that it is charged to, and whether the lock was free then.
     payers: Vec<(Option<usize>, bool)>,
-    /// For each nanosecond of it, whether the oldest open hold of the lock is one of the waiting task itself and excludes all others.
+    /// For each nanosecond of it, whether the oldest open hold of the lock is one of the waiting task itself
+    /// and excludes all others.
     own: Vec<bool>,
 }
 
@@ -417,15 +418,16 @@ impl Model {
         }
     }
 
-    /// Returns the hold that each nanosecond of each wait is charged to, and whether the lock was free then. Waits that are not
-    /// charged have none.
+    /// Returns the hold that each nanosecond of each wait is charged to, and whether the lock was free then.
+    /// Waits that are not charged have none.
     pub fn payers(&self) -> Vec<Vec<(Option<Hold>, bool)>> {
         let hold = |(payer, free): &(Option<usize>, bool)| (payer.map(|at| self.holds[at].hold), *free);
         let holds = |wait: &ModelWait| wait.payers.iter().map(hold).collect();
         self.waits.iter().map(holds).collect()
     }
 
-    /// Returns, for each nanosecond of each wait, whether the oldest open hold is one of the waiting task and excludes all others.
+    /// Returns, for each nanosecond of each wait, whether the oldest open hold is one of the waiting task and
+    /// excludes all others.
     pub fn own(&self) -> Vec<Vec<bool>> {
         self.waits.iter().map(|wait| wait.own.clone()).collect()
     }

@@ -1,5 +1,5 @@
-//! Random histories of locks: arbitrary ones, because recorders lose events and programs have bugs, and orderly ones, in which locks
-//! exclude and waits end.
+//! Random histories of locks: arbitrary ones, because recorders lose events and programs have bugs, and
+//! orderly ones, in which locks exclude and waits end.
 
 #![allow(clippy::unwrap_used, reason = "only tests call this")]
 
@@ -11,7 +11,8 @@ use trace_format::{
 
 use super::Rules;
 
-/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle one, two for chains, and two threads.
+/// Kinds of the locks: one without recorded holds, a counting one, one with holds of writers only, an idle
+/// one, two for chains, and two threads.
 pub const KINDS: [LockKind; 10] = [
     LockKind::RwSem,
     LockKind::RwSem,
@@ -124,13 +125,15 @@ pub fn orderly_history() -> impl Strategy<Value = Vec<Event>> {
     orderly_steps(2, 80).prop_map(|steps| orderly_events(steps, false))
 }
 
-/// Orderly histories in which a waiting task does nothing else and its locks are mostly exclusive, so that waits form chains and cycles.
+/// Orderly histories in which a waiting task does nothing else and its locks are mostly exclusive, so that
+/// waits form chains and cycles.
 pub fn nested_history() -> impl Strategy<Value = Vec<Event>> {
     orderly_steps(CHAINED.len(), 160).prop_map(|steps| orderly_events(steps, true))
 }
 
-/// Histories in which tasks wait while they hold, with what the orderly ones lack: waits that are known only from their ends, hand-overs,
-/// downgrades, upgrades, failed tries, owners that the lock word named, holds of no length, and idle waits.
+/// Histories in which tasks wait while they hold, with what the orderly ones lack: waits that are known only
+/// from their ends, hand-overs, downgrades, upgrades, failed tries, owners that the lock word named, holds of
+/// no length, and idle waits.
 pub fn shaped_history() -> impl Strategy<Value = Vec<Event>> {
     (nested_history(), vec((0..8u8, any::<[Index; 2]>(), 0..TASKS), 0..12)).prop_map(
         |(mut events, shapes)| {
@@ -193,7 +196,8 @@ fn add_shape(events: &mut Vec<Event>, shape: u8, [place, later]: [Index; 2], oth
     }
 }
 
-/// A lock, a task, a mode, whether the task gives up or keeps what it has, and the distance from the step before.
+/// A lock, a task, a mode, whether the task gives up or keeps what it has, and the distance from the step
+/// before.
 type OrderlyStep = (usize, i32, Mode, bool, i64);
 
 fn orderly_steps(locks: usize, most: usize) -> impl Strategy<Value = Vec<OrderlyStep>> {
@@ -275,7 +279,8 @@ impl Orderly {
     }
 }
 
-/// A join: the thread, who joins it and who is it, the places of the end, the wait and the return, and whether it waits and gives up.
+/// A join: the thread, who joins it and who is it, the places of the end, the wait and the return, and
+/// whether it waits and gives up.
 pub type Join = (i32, [i32; 2], [Index; 3], bool, bool);
 
 /// Joins, most of them as in correct programs.
@@ -314,7 +319,8 @@ pub fn with_joins(events: &[Event], joins: &[Join]) -> Vec<Event> {
     all
 }
 
-/// Reorders events of equal time. The events of one task keep their order, and so do all events around one that has no task.
+/// Reorders events of equal time. The events of one task keep their order, and so do all events around one
+/// that has no task.
 pub fn reordered(events: &[Event], choices: &[Index]) -> Vec<Event> {
     let mut choices = choices.iter().cycle();
     let mut out = Vec::new();
@@ -351,7 +357,8 @@ pub fn off_cpu() -> impl Strategy<Value = Vec<(Index, Event)>> {
     })
 }
 
-/// Inserts off-CPU times, each at the time of the row before it, and gives late rows the time of the row before them.
+/// Inserts off-CPU times, each at the time of the row before it, and gives late rows the time of the row
+/// before them.
 pub fn with_off_cpu(events: &[Event], off_cpu: &[(Index, Event)]) -> Vec<Event> {
     let mut all = events.to_vec();
     for (at, event) in off_cpu {

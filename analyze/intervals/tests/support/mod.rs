@@ -11,8 +11,8 @@
 //! 1_500_000 B offcpu leaf wait=100 state=idle syscall=read peer=A at=x<y  an off-CPU time, its waker, and the waker's stack
 //! ```
 //!
-//! `k:` marks a kernel frame. `#` begins a comment. An acquire without `wait=` is uncontended; `wait=?` is a wait whose begin was not
-//! seen.
+//! `k:` marks a kernel frame. `#` begins a comment. An acquire without `wait=` is uncontended; `wait=?` is a
+//! wait whose begin was not seen.
 
 #![allow(clippy::unwrap_used, reason = "only tests call this")]
 
@@ -60,8 +60,8 @@ pub const T1: &str = "
     2_505_900 C release m b.c:21
 ";
 
-/// Returns the number of cases of a property test: `full`, or a fiftieth of it unless `cargo xtask test --full` runs: the smaller sizes set
-/// KLOCK_FAST_TESTS.
+/// Returns the number of cases of a property test: `full`, or a fiftieth of it unless `cargo xtask test
+/// --full` runs: the smaller sizes set KLOCK_FAST_TESTS.
 pub fn cases(full: u32) -> u32 {
     if std::env::var_os("KLOCK_FAST_TESTS").is_some() { (full / 50).max(4) } else { full }
 }
@@ -162,7 +162,8 @@ impl Parts {
 
     /// Writes the trace in row groups of `rows` rows.
     pub fn write_in_groups(&self, rows: usize) -> TestTrace {
-        // In memory where possible: each trace is synced to the disk, and property tests write thousands of them.
+        // In memory where possible: each trace is synced to the disk, and property tests write thousands of
+        // them.
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let directory = directory.expect("a temporary directory");
         let path = directory.path().join("trace.parquet");

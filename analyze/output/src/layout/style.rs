@@ -1,4 +1,5 @@
-//! The style of text for people: shortens, cuts, folds, wraps and colours texts as the reader's terminal asks for.
+//! The style of text for people: shortens, cuts, folds, wraps and colours texts as the reader's terminal asks
+//! for.
 
 use std::io::{self, Write};
 
@@ -17,7 +18,8 @@ pub struct TextStyle {
     pub width: Option<usize>,
     /// Whether names are neither shortened nor cut.
     pub full: bool,
-    /// Whether a person reads the text on a terminal: the column that rows are sorted by is marked, and hidden rows are explained.
+    /// Whether a person reads the text on a terminal: the column that rows are sorted by is marked, and
+    /// hidden rows are explained.
     pub is_terminal: bool,
     /// Whether headings, warnings and notes have colours.
     pub color: bool,
@@ -81,7 +83,8 @@ impl TextStyle {
         if text.width() <= width { text } else { cut(&short::without_namespaces(&text, 2), width) }
     }
 
-    /// Returns the lines of a name: a stack that is too wide goes on with its callers, another name loses its middle.
+    /// Returns the lines of a name: a stack that is too wide goes on with its callers, another name loses its
+    /// middle.
     pub(super) fn folded(self, name: &str, width: usize) -> Vec<String> {
         if self.full || name.width() <= width {
             return vec![name.to_owned()];
@@ -120,7 +123,8 @@ impl TextStyle {
         }
     }
 
-    /// Writes a warning above the rows, unless the text has the rows alone. The parts of one that is too long begin a line each.
+    /// Writes a warning above the rows, unless the text has the rows alone. The parts of one that is too long
+    /// begin a line each.
     pub fn warning(self, warning: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         match self.notes {
             Notes::None => Ok(()),
@@ -148,7 +152,8 @@ impl TextStyle {
         self.fold(paint, &text[..begin], &text[begin..], 4, out)
     }
 
-    /// Writes a text after a label, on several lines where it does not fit into the width. All lines of the text begin in the same column.
+    /// Writes a text after a label, on several lines where it does not fit into the width. All lines of the
+    /// text begin in the same column.
     pub fn labelled(self, label: &str, text: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         self.fold(Paint::Plain, label, text, label.width(), out)
     }
@@ -187,8 +192,8 @@ impl TextStyle {
     }
 }
 
-/// Returns at most `width` columns of the text. An ellipsis replaces its middle, because the start and the end of a name identify it
-/// best.
+/// Returns at most `width` columns of the text. An ellipsis replaces its middle, because the start and the
+/// end of a name identify it best.
 fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

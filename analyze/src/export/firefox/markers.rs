@@ -10,7 +10,8 @@ use fxprof_processed_profile::{
 pub(super) struct Marker<const IS_WAIT: bool> {
     pub(super) name: StringHandle,
     pub(super) category: CategoryHandle,
-    /// Of a wait: lock, site, mode, outcome, holder, and the times that it consists of. Of a hold: lock, site, mode, state.
+    /// Of a wait: lock, site, mode, outcome, holder, and the times that it consists of. Of a hold: lock,
+    /// site, mode, state.
     pub(super) texts: [StringHandle; 6],
     /// Of a hold: the time that others waited for it in ms, and the most waiters at a time.
     pub(super) numbers: [f64; 2],

@@ -1,7 +1,8 @@
 //! A JSON formatter that writes sample weights with a fraction.
 //!
-//! fxprof-processed-profile takes whole numbers as weights, but a wait of 40 µs is 0.04 ms. So the weight of a sample is the index of
-//! its wait there, and this formatter writes the milliseconds of that wait instead. It writes everything else as it is.
+//! fxprof-processed-profile takes whole numbers as weights, but a wait of 40 µs is 0.04 ms. So the weight of
+//! a sample is the index of its wait there, and this formatter writes the milliseconds of that wait instead.
+//! It writes everything else as it is.
 
 use std::io::{self, Write};
 

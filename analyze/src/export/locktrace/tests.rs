@@ -48,7 +48,8 @@ fn export_of(text: &str) -> String {
     out
 }
 
-/// Reads a table of klock or of the original. The stack is everything after the eleventh comma, because functions contain commas.
+/// Reads a table of klock or of the original. The stack is everything after the eleventh comma, because
+/// functions contain commas.
 fn rows(table: &str) -> Vec<Row> {
     let row = |line: &str| {
         let fields: Vec<&str> = line.splitn(12, ',').collect();

@@ -4,8 +4,8 @@
 //! target;user frames, root first;kernel frames, root first;--;kernel frames, leaf first;user frames, leaf first;waker 1233
 //! ```
 //!
-//! An empty element separates the two stacks of a side in the first version, or `-` if that is chosen. Names come from the recorded
-//! programs: none of them can end a line, add an element, or look like a delimiter.
+//! An empty element separates the two stacks of a side in the first version, or `-` if that is chosen. Names
+//! come from the recorded programs: none of them can end a line, add an element, or look like a delimiter.
 
 use rustc_hash::FxHashSet;
 use trace_format::{Frame, StackId, TaskId};
@@ -18,8 +18,8 @@ use intervals::input::names::{Names, printable};
 
 /// The text for an unknown function or name.
 const UNKNOWN: &str = "[unknown]";
-/// The word for a missed user stack. That of the target has the error of the kernel for a collision in its map of stacks (`EEXIST`), the
-/// way in which klock loses a stack.
+/// The word for a missed user stack. That of the target has the error of the kernel for a collision in its
+/// map of stacks (`EEXIST`), the way in which klock loses a stack.
 const MISSED_USER: &str = "[Missed User Stack]";
 const MISSED_USER_OF_TARGET: &str = "[Missed User Stack] -17";
 
@@ -38,7 +38,8 @@ pub(super) struct Lines<'a> {
 pub(super) type Side = (Option<TaskId>, Option<StackId>);
 
 impl Lines<'_> {
-    /// Returns the lines of the form without `-f`, without the value. The original has the thread ids of the two tasks swapped.
+    /// Returns the lines of the form without `-f`, without the value. The original has the thread ids of the
+    /// two tasks swapped.
     fn text(&self, target: Side, waker: Side, drops_leaf: bool) -> String {
         let of = |side: Side, space| match self.options.stacks {
             Some(only) if only != space => Vec::new(),

@@ -8,7 +8,8 @@ use crate::{
     testing::{Parts, text_of},
 };
 
-/// Two waits for a semaphore, one of which is given up, one for a mutex, one that does not end; and one of a user lock.
+/// Two waits for a semaphore, one of which is given up, one for a mutex, one that does not end; and one of a
+/// user lock.
 const WAITS: &str = "
     source kernel_contended kinds=mutex,rwsem holds=no
     lock s rwsem name=mm_struct.mmap_lock address=0xffff8881

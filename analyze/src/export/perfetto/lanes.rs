@@ -1,16 +1,18 @@
-//! Assigns the intervals of a thread to tracks. Viewers nest the intervals of a track, so two of them must not overlap unless one
-//! contains the other.
+//! Assigns the intervals of a thread to tracks. Viewers nest the intervals of a track, so two of them must
+//! not overlap unless one contains the other.
 //!
-//! Intervals come in the order of their ends, and each gets the index of a lane: lane 0 is the thread's own, the others are for locks that were
-//! not released in the reverse order of their acquisition. A lane remembers a limited number of its latest outermost intervals, so
-//! memory does not grow with the trace; an interval around more than those goes to another lane.
+//! Intervals come in the order of their ends, and each gets the index of a lane: lane 0 is the thread's own,
+//! the others are for locks that were not released in the reverse order of their acquisition. A lane
+//! remembers a limited number of its latest outermost intervals, so memory does not grow with the trace; an
+//! interval around more than those goes to another lane.
 
 use std::collections::{BTreeSet, VecDeque};
 
 /// The number of intervals that a lane remembers.
 const REMEMBERED: usize = 1024;
 
-/// The number of lanes that take any interval that fits. Further lanes take one that begins when all of theirs have ended.
+/// The number of lanes that take any interval that fits. Further lanes take one that begins when all of
+/// theirs have ended.
 const SEARCHED: usize = 64;
 
 /// The lanes of one thread.
@@ -30,9 +32,10 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Returns the lane for an interval. The caller writes intervals in the order of its calls: a viewer takes events of the same
-    /// time in the order in which they were written. Of an interval that is written later, `until_ns` is one more than its end: until it
-    /// is written, no interval on its lane may begin or end before that.
+    /// Returns the lane for an interval. The caller writes intervals in the order of its calls: a viewer
+    /// takes events of the same time in the order in which they were written. Of an interval that is written
+    /// later, `until_ns` is one more than its end: until it is written, no interval on its lane may begin or
+    /// end before that.
     pub(super) fn place(&mut self, interval: (i64, i64), until_ns: i64) -> usize {
         if let Some(at) = self.lanes.iter_mut().position(|lane| lane.take(interval, until_ns)) {
             return at;
@@ -58,8 +61,8 @@ impl Lane {
         if start_ns < self.forgotten_ns {
             return false;
         }
-        // Skips intervals that ended before it or begin after it. One that begins at its end was written earlier, so the end of
-        // this interval would close it.
+        // Skips intervals that ended before it or begin after it. One that begins at its end was written
+        // earlier, so the end of this interval would close it.
         let first = self.outer.partition_point(|&(_, to)| to <= start_ns);
         let last = self.outer.partition_point(|&(from, to)| from <= until_ns || to <= start_ns);
         let mut between = self.outer.range(first..last.max(first));
@@ -91,7 +94,8 @@ mod tests {
         assert_eq!(placed, [0, 0, 0, 1, 0, 0, 1]);
     }
 
-    /// Nests intervals as a viewer does: an end closes the interval that was opened last. Events of the same time keep their order.
+    /// Nests intervals as a viewer does: an end closes the interval that was opened last. Events of the same
+    /// time keep their order.
     fn as_a_viewer_nests(written: &[(i64, i64)]) -> Vec<(i64, i64)> {
         let mut events: Vec<(i64, usize, bool)> = Vec::new();
         for (at, (start, end)) in written.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! The messages of a Perfetto trace, as far as klock writes them: `protos/perfetto/trace/` of <https://github.com/google/perfetto>.
+//! The messages of a Perfetto trace, as far as klock writes them: `protos/perfetto/trace/` of
+//! <https://github.com/google/perfetto>.
 
 /// One packet of a trace.
 #[derive(Clone, PartialEq, prost::Message)]

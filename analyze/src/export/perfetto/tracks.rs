@@ -1,4 +1,5 @@
-//! The tracks of a trace: processes, threads, further tracks for intervals that do not nest, and a counter per lock.
+//! The tracks of a trace: processes, threads, further tracks for intervals that do not nest, and a counter
+//! per lock.
 //!
 //! A track has a number, and its first use describes it. Memory grows with the number of tasks and
 //! locks, not with the number of intervals.

@@ -1,7 +1,8 @@
 //! The frames of a profile: functions, locations, the files that contain them, and the texts of all of them.
 //!
-//! A trace can have many processes, each with its own addresses; a profile has one. So each file gets its own range of addresses, as
-//! if it were mapped as a whole: an address minus the start of its range is the offset into the file, by which tools find the symbol.
+//! A trace can have many processes, each with its own addresses; a profile has one. So each file gets its own
+//! range of addresses, as if it were mapped as a whole: an address minus the start of its range is the offset
+//! into the file, by which tools find the symbol.
 
 use rustc_hash::FxHashMap;
 use trace_format::Frame;
@@ -18,7 +19,8 @@ const ALIGNED: u64 = 1 << 20;
 pub(super) struct Places {
     pub(super) locations: Vec<Location>,
     pub(super) functions: Vec<Function>,
-    /// Until the ranges of the files are known, they begin at 0, and the addresses of their locations are offsets.
+    /// Until the ranges of the files are known, they begin at 0, and the addresses of their locations are
+    /// offsets.
     files: Vec<Mapping>,
     file_ids: FxHashMap<(i64, i64), usize>,
     function_ids: FxHashMap<(i64, i64), u64>,
@@ -26,7 +28,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Returns the locations of these frames, leaf first. A frame that was inlined into the next one is a line of its location.
+    /// Returns the locations of these frames, leaf first. A frame that was inlined into the next one is a
+    /// line of its location.
     pub(super) fn of(&mut self, frames: &[&Frame], strings: &mut Strings) -> Vec<u64> {
         let mut ids = Vec::new();
         let mut lines = Vec::new();
@@ -46,8 +49,8 @@ impl Places {
         ids
     }
 
-    /// Returns the files with their ranges, and moves the locations into these ranges. Readers take the first file for the program, so
-    /// the first is neither a library nor the kernel, if there is such a file.
+    /// Returns the files with their ranges, and moves the locations into these ranges. Readers take the first
+    /// file for the program, so the first is neither a library nor the kernel, if there is such a file.
     pub(super) fn mappings(&mut self, strings: &Strings) -> Vec<Mapping> {
         let mut begin = ALIGNED;
         let mut mappings = std::mem::take(&mut self.files);

@@ -1,4 +1,5 @@
-//! Binary exports of a real trace, decoded and compared with the files in `fixtures/exports`. tests/exports.rs compares the exports that are text.
+//! Binary exports of a real trace, decoded and compared with the files in `fixtures/exports`.
+//! tests/exports.rs compares the exports that are text.
 
 use std::io::Cursor;
 use std::slice::from_ref;

@@ -1,4 +1,5 @@
-//! The graph of who waited for whom: the waiters in one layer, the holders in the other, and the shares of waits between them.
+//! The graph of who waited for whom: the waiters in one layer, the holders in the other, and the shares of
+//! waits between them.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -17,7 +18,8 @@ use tables::key::Single;
 /// The most nodes of a layer. With more, the last one is for all others.
 pub const MAX_NODES: usize = 12;
 
-/// A graph of two layers. The times of the links add up to all waiting time, and so do the times of the nodes of either layer.
+/// A graph of two layers. The times of the links add up to all waiting time, and so do the times of the nodes
+/// of either layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// The waiters, the longest time first.
@@ -75,8 +77,8 @@ pub(super) enum End {
 type OfBoth<T> = [T; 2];
 type Parties = Payee<Option<StackId>, TaskId>;
 
-/// Waiting time of the ends of a layer. It tells which have nodes of their own before any link is added up: a lock for which thousands of
-/// tasks wait has millions of links.
+/// Waiting time of the ends of a layer. It tells which have nodes of their own before any link is added up: a
+/// lock for which thousands of tasks wait has millions of links.
 pub(super) type Sums = OfBoth<FxHashMap<End, i64>>;
 
 /// Returns the ends for a party.

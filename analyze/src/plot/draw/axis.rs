@@ -1,7 +1,7 @@
 //! The time axis: ticks with labels, and a caption.
 //!
-//! Times count from the start of the trace, or from the left edge of the window if labels would have too many digits; the caption
-//! says which.
+//! Times count from the start of the trace, or from the left edge of the window if labels would have too many
+//! digits; the caption says which.
 
 use crate::plot::overview::round_up;
 use output::units;

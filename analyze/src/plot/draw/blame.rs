@@ -1,4 +1,5 @@
-//! Draws who waited for whom: the locks and the holders' code by the state of the holder, then the graphs of tasks and of code.
+//! Draws who waited for whom: the locks and the holders' code by the state of the holder, then the graphs of
+//! tasks and of code.
 
 use super::{
     flow::Drawing,

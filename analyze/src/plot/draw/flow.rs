@@ -1,4 +1,5 @@
-//! Draws who waited for whom: waiters on the left, holders on the right, and a ribbon between them as wide as the time is long.
+//! Draws who waited for whom: waiters on the left, holders on the right, and a ribbon between them as wide as
+//! the time is long.
 //!
 //! The layout follows the data: both layers from top to bottom in their order, the shorter one in the middle.
 

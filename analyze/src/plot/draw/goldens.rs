@@ -1,8 +1,9 @@
 //! Goldens: every kind of picture of every kind of trace, in two widths, light and dark.
 //!
-//! Pictures of committed traces and of traces made here are compared with those in `analyze/tests/pictures`: at 800 pixels on
-//! white as a whole, in the other looks by length and checksum, which `digests.txt` lists. Fonts are left out; `worked_example.svg`
-//! has them. `KLOCK_BLESS=1 cargo test -p analyze` rewrites all of them.
+//! Pictures of committed traces and of traces made here are compared with those in `analyze/tests/pictures`:
+//! at 800 pixels on white as a whole, in the other looks by length and checksum, which `digests.txt` lists.
+//! Fonts are left out; `worked_example.svg` has them. `KLOCK_BLESS=1 cargo test -p analyze` rewrites all of
+//! them.
 
 use std::fmt::Write as _;
 
@@ -34,7 +35,8 @@ pub(super) const COMMITTED: [&str; 5] = ["demo", "kernel", "redis", "memcached",
 pub(super) const LOOKS: [(u32, Theme); 4] =
     [(800, Theme::Light), (800, Theme::Dark), (1600, Theme::Light), (1600, Theme::Dark)];
 
-/// The kinds of pictures, and whether they are kept as a whole: flame graphs of other weights differ in widths only.
+/// The kinds of pictures, and whether they are kept as a whole: flame graphs of other weights differ in
+/// widths only.
 pub(super) const KINDS: [(Kind, bool); 7] = [
     (Kind::Locks, true),
     (Kind::Lock, true),

@@ -1,7 +1,7 @@
 //! A lane per thread: holds solid, waits hatched.
 //!
-//! Wide intervals are drawn to scale. Where intervals are narrower than a pixel, the height of the bar is their share of the time:
-//! holds at the bottom of the lane, waits on top of them.
+//! Wide intervals are drawn to scale. Where intervals are narrower than a pixel, the height of the bar is
+//! their share of the time: holds at the bottom of the lane, waits on top of them.
 
 use super::{
     layout::{Layout, runs},

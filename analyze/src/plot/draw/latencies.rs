@@ -25,7 +25,8 @@ pub(super) fn draw(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Result<()
     let grid = &latencies.grid;
     let mut counts: BTreeMap<(usize, i64), u64> = BTreeMap::new();
     for cell in &latencies.cells {
-        // Percentiles are the longest times of bands, too, so that their lines are in the rows of what they count.
+        // Percentiles are the longest times of bands, too, so that their lines are in the rows of what they
+        // count.
         let row = (log(cell.band.to_ns) * ROWS).floor() as i64;
         *counts.entry((cell.column, row)).or_default() += cell.band.count;
     }

@@ -1,10 +1,11 @@
 //! Draws pictures as SVG.
 //!
-//! The text of an SVG depends on nothing but what it shows, not even on fonts: the same chart gives the same bytes.
+//! The text of an SVG depends on nothing but what it shows, not even on fonts: the same chart gives the same
+//! bytes.
 //!
-//! The picture of one lock has, from top to bottom: title and sums, legend, a strip with the holder over time, a strip with its acquisition site, a strip with the
-//! number of waiters, a lane per thread, the time axis; then waits over time, and the lengths of waits and holds.
-//! `docs/pictures.md` says how to read it.
+//! The picture of one lock has, from top to bottom: title and sums, legend, a strip with the holder over
+//! time, a strip with its acquisition site, a strip with the number of waiters, a lane per thread, the time
+//! axis; then waits over time, and the lengths of waits and holds. `docs/pictures.md` says how to read it.
 
 mod axis;
 mod blame;

@@ -1,4 +1,5 @@
-//! Draws an overview of a trace: bars of the locks with the most waiting, their waits over time, and all waits over time.
+//! Draws an overview of a trace: bars of the locks with the most waiting, their waits over time, and all
+//! waits over time.
 
 use super::{
     axis::Axis,

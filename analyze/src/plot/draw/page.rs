@@ -1,7 +1,7 @@
 //! Draws shapes and text in pixels as SVG.
 //!
-//! plotters draws lines, boxes, areas and text. Bars are paths of many rectangles each, which plotters does not offer: there may be
-//! tens of thousands, and paths take a tenth of the bytes.
+//! plotters draws lines, boxes, areas and text. Bars are paths of many rectangles each, which plotters does
+//! not offer: there may be tens of thousands, and paths take a tenth of the bytes.
 
 use std::fmt::Write as _;
 
@@ -117,7 +117,8 @@ impl<B: DrawingBackend> Drawable<B> for Line {
     }
 }
 
-/// The texts at the head of a picture, each as short as the picture is wide: its title, facts, and notes in bold.
+/// The texts at the head of a picture, each as short as the picture is wide: its title, facts, and notes in
+/// bold.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) title: String,
@@ -192,7 +193,8 @@ impl Bars {
         let _ = write!(self.path, "M{x} {top}h{width}v{height}h-{width}z");
     }
 
-    /// Adds the triangle of an interval that goes on: its tip is `length` right of `x`, or left of it if `length` is negative.
+    /// Adds the triangle of an interval that goes on: its tip is `length` right of `x`, or left of it if
+    /// `length` is negative.
     pub(super) fn arrow(&mut self, x: f64, top: i32, height: i32, length: i32) {
         let x = tenths((x * 10.0).round() as i64);
         let half = f64::from(height) / 2.0;
@@ -219,7 +221,8 @@ pub(in crate::plot) fn fonts() -> String {
     format!("<style>\n{FONTS}</style>\n")
 }
 
-/// Returns a picture of words and charts below a head, and of `shapes`. `facts` describe it; if there is nothing to draw, words say so.
+/// Returns a picture of words and charts below a head, and of `shapes`. `facts` describe it; if there is
+/// nothing to draw, words say so.
 pub(super) fn sheet(
     (width, height): (i32, i32),
     theme: &Colours,

@@ -1,4 +1,5 @@
-//! The paints of a chart: a colour for each holder that matters, a hatch in the same colour for the waits for it.
+//! The paints of a chart: a colour for each holder that matters, a hatch in the same colour for the waits for
+//! it.
 //!
 //! Lanes are in the order of the waits that they caused, so the first eight holders have
 //! colours; all others are grey.

@@ -1,4 +1,5 @@
-//! Charts of plotters below the lanes: words above, two axes with given ticks, and scales for times and counts.
+//! Charts of plotters below the lanes: words above, two axes with given ticks, and scales for times and
+//! counts.
 
 use std::ops::Range;
 
@@ -89,8 +90,8 @@ impl Panel {
 }
 
 impl Scale {
-    /// Times on a logarithmic scale, with a margin: positions are decimal logarithms of ns. Ticks are powers of ten; also twice and five times a
-    /// power of ten if there are few.
+    /// Times on a logarithmic scale, with a margin: positions are decimal logarithms of ns. Ticks are powers
+    /// of ten; also twice and five times a power of ten if there are few.
     pub(super) fn of_times(from_ns: i64, to_ns: i64) -> Self {
         const MARGIN: f64 = 0.1;
         let (from, to) = (log(from_ns) - MARGIN, log(to_ns.max(from_ns).saturating_add(1)) + MARGIN);

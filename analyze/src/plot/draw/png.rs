@@ -1,4 +1,5 @@
-//! Makes a PNG of an SVG, with a font that klock contains, so that the same picture gives the same bytes on every machine.
+//! Makes a PNG of an SVG, with a font that klock contains, so that the same picture gives the same bytes on
+//! every machine.
 //!
 //! The font has Latin, Greek and Cyrillic letters; other characters are left out of a PNG, not of an SVG.
 

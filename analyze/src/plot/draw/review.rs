@@ -1,4 +1,5 @@
-//! Pictures for people: the pictures of the goldens, of given traces and of hand-made charts, as PNG in a directory.
+//! Pictures for people: the pictures of the goldens, of given traces and of hand-made charts, as PNG in a
+//! directory.
 
 use std::{fs, path::PathBuf};
 
@@ -34,8 +35,8 @@ fn write_all(name: &str, trace: &Trace) {
     }
 }
 
-/// Writes pictures for review: `KLOCK_PICTURES=DIR cargo test -p analyze -- --ignored pictures`. Traces in `KLOCK_TRACES`, separated by
-/// colons, are drawn too.
+/// Writes pictures for review: `KLOCK_PICTURES=DIR cargo test -p analyze -- --ignored pictures`. Traces in
+/// `KLOCK_TRACES`, separated by colons, are drawn too.
 #[test]
 #[ignore = "writes pictures for review"]
 fn pictures_of_traces_are_written_for_review() {

@@ -62,7 +62,8 @@ pub(super) struct Stacked<'a> {
 type Entry = (i32, (Option<Rgb>, &'static str));
 
 impl<'a> Stacked<'a> {
-    /// Places the bars below `top`. `captions` name the first and the second bars in the legend, if there are second bars.
+    /// Places the bars below `top`. `captions` name the first and the second bars in the legend, if there are
+    /// second bars.
     pub(super) fn new(
         place: &'a Place,
         heading: String,

@@ -1,4 +1,5 @@
-//! The strips above the lanes: the holders of the lock, their acquisition sites, the number of waiters, and losses.
+//! The strips above the lanes: the holders of the lock, their acquisition sites, the number of waiters, and
+//! losses.
 
 use super::{
     layout::{Layout, runs},
@@ -73,8 +74,8 @@ pub(super) fn site_labels(page: &Page<'_>, chart: &Chart, layout: &Layout) -> Re
     Ok(())
 }
 
-/// Returns bars side by side in time, or stacked by their shares where they change within a pixel. The height of a bar is the share of
-/// time.
+/// Returns bars side by side in time, or stacked by their shares where they change within a pixel. The height
+/// of a bar is the share of time.
 fn bars(
     shares: &[HolderShare],
     paints: usize,
@@ -99,7 +100,8 @@ fn bars(
     svg
 }
 
-/// Returns lanes and their heights in pixels, from bottom to top. Rounding errors are carried over, so that the heights add up.
+/// Returns lanes and their heights in pixels, from bottom to top. Rounding errors are carried over, so that
+/// the heights add up.
 fn heights(share: &HolderShare, height: i32) -> Vec<(usize, i32)> {
     let total: f64 = share.lanes.iter().map(|(_, ns)| *ns as f64).sum();
     let length = total.max((share.to_ns - share.from_ns) as f64);

@@ -7,8 +7,8 @@ use intervals::input::names::printable;
 /// Width of an average character, in parts of the font size.
 const CHARACTER: f64 = 0.56;
 
-/// Escapes characters that XML forbids or that are invisible, leaves out the directories of source files, and cuts the text to `limit`
-/// characters.
+/// Escapes characters that XML forbids or that are invisible, leaves out the directories of source files, and
+/// cuts the text to `limit` characters.
 pub(super) fn clean(text: &str, limit: usize) -> String {
     cut(&without_directories(&safe(text, limit)), limit)
 }
@@ -40,8 +40,8 @@ fn cut(text: &str, limit: usize) -> String {
     text.chars().take(limit.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Returns the names as [`clean`] does. Where different names would look the same, the middle is left out instead of the end; directories stay
-/// only if nothing else differs.
+/// Returns the names as [`clean`] does. Where different names would look the same, the middle is left out
+/// instead of the end; directories stay only if nothing else differs.
 pub(super) fn distinct(names: &[&str], limit: usize) -> Vec<String> {
     let whole = |name: &str| safe(name, name.chars().count().max(1));
     let short: Vec<String> = names.iter().map(|name| without_directories(&whole(name))).collect();
@@ -98,7 +98,8 @@ pub(super) fn wrap(parts: &[String], limit: usize) -> Vec<String> {
     lines
 }
 
-/// Places entries of these widths beside each other, in lines from `left` to `right`. Returns each with its position.
+/// Places entries of these widths beside each other, in lines from `left` to `right`. Returns each with its
+/// position.
 pub(super) fn in_lines<T>(
     entries: impl Iterator<Item = (T, i32)>,
     (left, right): (i32, i32),

@@ -187,7 +187,8 @@ fn assert_lengths_are_those_of_the_report(trace: &Trace) {
 
 #[test]
 fn the_thread_that_caused_most_waiting_has_the_first_lane_among_64_threads() {
-    // Thread 63 holds the lock for a moment, while all others wait; each of those holds it longer and makes nobody wait.
+    // Thread 63 holds the lock for a moment, while all others wait; each of those holds it longer and makes
+    // nobody wait.
     let mut parts = String::from("1_000 T63 acquire m\n");
     for thread in 0..63 {
         parts.push_str(&format!("{} T{thread} wait m\n", 1_010 + thread));

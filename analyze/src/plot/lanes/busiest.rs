@@ -1,5 +1,5 @@
-//! The busiest window of a lock: the one with the most waiting, or without waits the most holding, among those with few enough intervals
-//! to be drawn one by one.
+//! The busiest window of a lock: the one with the most waiting, or without waits the most holding, among
+//! those with few enough intervals to be drawn one by one.
 
 use super::grid::Grid;
 use crate::charges::add;
@@ -28,10 +28,11 @@ impl Activity {
         Self { grid, wait_ns, held_ns, begun: vec![0; grid.columns()] }
     }
 
-    /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have at most [`FITS`] times as many.
+    /// Returns the window with the most waiting that has at most `most` intervals; `None` if all have at most
+    /// [`FITS`] times as many.
     ///
-    /// Windows are halved until the one with the most waiting is small enough. Without waits, the most holding counts,
-    /// so that a long hold is seen; without holds, the most intervals.
+    /// Windows are halved until the one with the most waiting is small enough. Without waits, the most
+    /// holding counts, so that a long hold is seen; without holds, the most intervals.
     pub(super) fn busiest(&self, most: u64) -> Option<(i64, i64)> {
         if self.begun.iter().sum::<u64>() <= most.saturating_mul(FITS) {
             return None;
@@ -73,8 +74,8 @@ pub(crate) struct Run {
     pub(crate) count: u64,
 }
 
-/// Returns the heaviest run of slices with at most `most` intervals, by halving the run; a single slice may have more. `None` if there
-/// are no slices.
+/// Returns the heaviest run of slices with at most `most` intervals, by halving the run; a single slice may
+/// have more. `None` if there are no slices.
 pub(crate) fn busiest_run(weights: &[i64], begun: &[u64], most: u64) -> Option<Run> {
     let mut length = weights.len();
     while length > 0 {

@@ -25,12 +25,14 @@ pub struct Chart {
     pub holds_recorded: bool,
     /// Sums over all threads, in the window.
     pub totals: Totals,
-    /// The lanes of threads that held or waited: those that made others wait longest come first, then those that held and waited
-    /// longest. With more than [`MAX_LANES`] threads, the first have lanes of their own and the last lane is for all others.
+    /// The lanes of threads that held or waited: those that made others wait longest come first, then those
+    /// that held and waited longest. With more than [`MAX_LANES`] threads, the first have lanes of their own
+    /// and the last lane is for all others.
     pub lanes: Vec<Lane>,
     /// The holders of the lock, in the order of time.
     pub holders: Vec<HolderShare>,
-    /// The acquisition sites of the holds, the one held longest first. More than [`MAX_SITES`] are one, the last.
+    /// The acquisition sites of the holds, the one held longest first. More than [`MAX_SITES`] are one, the
+    /// last.
     pub sites: Vec<Site>,
     /// The sites of the holders, in the order of time. Indexes are of `sites`.
     pub site_shares: Vec<HolderShare>,
@@ -140,7 +142,8 @@ pub struct HolderShare {
     pub from_ns: i64,
     /// Its end, in ns.
     pub to_ns: i64,
-    /// Lanes (or sites) and the ns for which each held the lock, in the order of lanes. Shared holds may add up to more than the stretch.
+    /// Lanes (or sites) and the ns for which each held the lock, in the order of lanes. Shared holds may add
+    /// up to more than the stretch.
     pub lanes: Vec<(usize, i64)>,
 }
 

@@ -1,8 +1,9 @@
 //! Computes the chart of one lock in two passes over its intervals.
 //!
-//! The first pass counts lengths, finds the window and the threads that matter; the second puts every interval of the window into
-//! columns. Neither keeps intervals that are narrower than a column, unless a small window is chosen out of a large trace: then its
-//! intervals are kept, so that the trace is not read a third time.
+//! The first pass counts lengths, finds the window and the threads that matter; the second puts every
+//! interval of the window into columns. Neither keeps intervals that are narrower than a column, unless a
+//! small window is chosen out of a large trace: then its intervals are kept, so that the trace is not read a
+//! third time.
 
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow as _, LockId, TaskId, Trace};
@@ -28,8 +29,9 @@ use output::AnalyzeError;
 pub struct Query {
     /// The lock.
     pub lock: LockId,
-    /// The window, in ns since the begin of the trace, without its end. It ends with the trace at the latest. `None`: the window with
-    /// the most waiting that has at most an interval per four columns, or all of the trace if it has no more.
+    /// The window, in ns since the begin of the trace, without its end. It ends with the trace at the latest.
+    /// `None`: the window with the most waiting that has at most an interval per four columns, or all of the
+    /// trace if it has no more.
     pub window: Option<(i64, i64)>,
     /// The number of columns, at most [`MAX_COLUMNS`]: one per pixel of the picture.
     pub columns: usize,

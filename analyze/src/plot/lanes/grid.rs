@@ -10,11 +10,13 @@ pub struct Grid {
     columns: usize,
 }
 
-/// The most columns of a grid: more than the pixels of any screen, and few enough for 40 lanes to take a few megabytes.
+/// The most columns of a grid: more than the pixels of any screen, and few enough for 40 lanes to take a few
+/// megabytes.
 pub const MAX_COLUMNS: usize = 4096;
 
 impl Grid {
-    /// Returns the window from `from_ns` to `to_ns`, exclusive, in at most `columns` columns. An empty window is widened to 1 ns.
+    /// Returns the window from `from_ns` to `to_ns`, exclusive, in at most `columns` columns. An empty window
+    /// is widened to 1 ns.
     pub fn new(from_ns: i64, to_ns: i64, columns: usize) -> Self {
         let from_ns = from_ns.min(i64::MAX - 1);
         // Every length within the window must fit into an i64.
@@ -84,8 +86,8 @@ impl Grid {
     }
 }
 
-/// Returns every gap that `taken` leaves between `from_ns` and `to_ns`. `taken` is in the order of begins; `cursor` is the position in it,
-/// for calls with ascending times.
+/// Returns every gap that `taken` leaves between `from_ns` and `to_ns`. `taken` is in the order of begins;
+/// `cursor` is the position in it, for calls with ascending times.
 pub(super) fn gaps(from_ns: i64, to_ns: i64, taken: &[(i64, i64)], cursor: &mut usize) -> Vec<(i64, i64)> {
     while taken.get(*cursor).is_some_and(|(_, end)| *end <= from_ns) {
         *cursor += 1;

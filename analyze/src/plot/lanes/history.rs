@@ -156,7 +156,8 @@ pub(super) fn wait(task: i32, start_ns: i64, end_ns: i64) -> Wait {
     }
 }
 
-/// The worked example of LOCK_PROFILING: A holds, B and C wait and get the lock one after the other, E gives up.
+/// The worked example of LOCK_PROFILING: A holds, B and C wait and get the lock one after the other, E gives
+/// up.
 pub(crate) fn worked_example() -> History {
     let at = |ns: i64| 1_000_000_000 + ns;
     History::default()
@@ -168,8 +169,8 @@ pub(crate) fn worked_example() -> History {
         .wait_with(3, at(1_600_000), at(1_700_000), Outcome::Abandoned(Some(110)), None)
 }
 
-/// `threads` tasks take turns: each waits from its last release until its next turn. `holds` holds of `hold_ns` with a
-/// hand-off of `gap_ns` between them.
+/// `threads` tasks take turns: each waits from its last release until its next turn. `holds` holds of
+/// `hold_ns` with a hand-off of `gap_ns` between them.
 pub(crate) fn taking_turns(threads: i32, holds: i32, hold_ns: i64, gap_ns: i64) -> History {
     let mut history = History::default();
     let period = hold_ns + gap_ns;

@@ -1,7 +1,7 @@
 //! The lengths of the holds and waits of a lock, and its waits over time.
 //!
-//! The holds and waits are the same as in a report: holds of which both ends were
-//! seen, waits that ended with the lock and whose begin was seen. So counts, sums and percentiles equal the report's.
+//! The holds and waits are the same as in a report: holds of which both ends were seen, waits that ended with
+//! the lock and whose begin was seen. So counts, sums and percentiles equal the report's.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use tables::buckets::{Bucket, bucket, bucket_end};
 /// The percentiles, in thousandths.
 pub const RANKS: [u64; 4] = [500, 900, 990, 999];
 
-/// Times are kept until there are this many; beyond that, a percentile is the end of its bucket, at most 1.6 % more.
+/// Times are kept until there are this many; beyond that, a percentile is the end of its bucket, at most 1.6
+/// % more.
 const MAX_EXACT: usize = 1 << 20;
 /// Columns of the waits over time.
 const COLUMNS: usize = 160;
@@ -140,7 +141,8 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Counts holds that end at `least_ns` or later; their waits over time have columns between `from_ns` and `to_ns`.
+    /// Counts holds that end at `least_ns` or later; their waits over time have columns between `from_ns` and
+    /// `to_ns`.
     pub(super) fn new(least_ns: i64, from_ns: i64, to_ns: i64) -> Self {
         let (holds, waits) = (Counter::default(), Counter::default());
         Self { least_ns, grid: Grid::new(from_ns, to_ns, COLUMNS), holds, waits, cells: BTreeMap::new() }

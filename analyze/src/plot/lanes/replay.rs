@@ -17,7 +17,8 @@ pub(crate) struct Replayed {
 
 /// Intervals of one lock that can be read repeatedly.
 pub(crate) trait Replay {
-    /// Sends every interval, share and loss until `until_ns` into `sink`; what is of one kind is in the order of its ends.
+    /// Sends every interval, share and loss until `until_ns` into `sink`; what is of one kind is in the order
+    /// of its ends.
     fn replay(&self, until_ns: Option<i64>, sink: &mut impl Sink) -> Result<Replayed, AnalyzeError>;
 }
 

@@ -48,7 +48,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Widens the span, and returns the times of a thread and the length of the part of its interval that counts.
+    /// Widens the span, and returns the times of a thread and the length of the part of its interval that
+    /// counts.
     fn add(&mut self, task: TaskId, start_ns: i64, end_ns: i64, open: bool) -> Option<(&mut Rank, i64)> {
         let (start, end) = self.part(start_ns, end_ns)?;
         let (first, last) = self.ends.unwrap_or((start, end));
@@ -57,7 +58,8 @@ impl<'a> Survey<'a> {
         Some((self.threads.entry(task).or_default(), end.saturating_sub(start)))
     }
 
-    /// Returns the span from the first interval to the last, with a margin that makes begins and ends visible.
+    /// Returns the span from the first interval to the last, with a margin that makes begins and ends
+    /// visible.
     pub(super) fn span(&self) -> (i64, i64) {
         let context = self.context;
         let (first, last) = self.ends.unwrap_or((context.lock.first_ns, context.lock.last_ns));

@@ -1,8 +1,8 @@
-//! The intervals of one lane: wide ones exactly, narrow ones as time per column; the holders of the lock over time; and the holder that
-//! blocks each wait.
+//! The intervals of one lane: wide ones exactly, narrow ones as time per column; the holders of the lock over
+//! time; and the holder that blocks each wait.
 //!
-//! The size of a [`Track`] is bounded by the number of columns, and its total time is as long as its intervals. [`holders`] cuts the window
-//! into stretches of time with the share of each holder.
+//! The size of a [`Track`] is bounded by the number of columns, and its total time is as long as its
+//! intervals. [`holders`] cuts the window into stretches of time with the share of each holder.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ impl Track {
 
     /// Adds an interval that lies in the window.
     pub(super) fn add(&mut self, grid: &Grid, span: Span, exact: bool) {
-        // Intervals of one thread do not overlap, so there are at most as many wide ones as columns; in a broken trace there may
-        // be more.
+        // Intervals of one thread do not overlap, so there are at most as many wide ones as columns; in a
+        // broken trace there may be more.
         let room = self.spans.len() < 2 * grid.columns();
         let unseen_end = span.open_end && span.to_ns == grid.to_ns();
         if exact && room && (grid.is_wide(span.from_ns, span.to_ns) || unseen_end) {
@@ -116,8 +116,8 @@ impl Track {
     }
 }
 
-/// Closes gaps of less than two columns between holds of the same thread: that thread blocks the wait all the time, and the gaps
-/// would cut every wait into many pieces.
+/// Closes gaps of less than two columns between holds of the same thread: that thread blocks the wait all the
+/// time, and the gaps would cut every wait into many pieces.
 fn bridge(grid: &Grid, cuts: &mut [(i64, i64, Blocker)]) {
     let short = |from: i64, to: i64| i128::from(to - from) * (grid.columns() as i128) < 2 * grid.span_ns();
     for at in 1..cuts.len().saturating_sub(1) {
@@ -128,8 +128,8 @@ fn bridge(grid: &Grid, cuts: &mut [(i64, i64, Blocker)]) {
     }
 }
 
-/// Cuts the window into stretches. With `alone`, holds do not overlap, and each wide hold is a stretch of its own; otherwise every
-/// column is a stretch.
+/// Cuts the window into stretches. With `alone`, holds do not overlap, and each wide hold is a stretch of its
+/// own; otherwise every column is a stretch.
 pub(super) fn holders(grid: &Grid, lanes: &[&Track], alone: bool) -> Vec<HolderShare> {
     let mut narrow: Vec<Vec<(usize, i64)>> = vec![Vec::new(); grid.columns()];
     let mut wide: Vec<(i64, i64, usize)> = Vec::new();
@@ -175,8 +175,8 @@ pub(super) fn holders(grid: &Grid, lanes: &[&Track], alone: bool) -> Vec<HolderS
     shares
 }
 
-/// Returns the blocker of a task of `lane` while these lanes held the lock for some ns each: the other lane that held it longest, if it has at
-/// least two thirds of the time of all other lanes.
+/// Returns the blocker of a task of `lane` while these lanes held the lock for some ns each: the other lane
+/// that held it longest, if it has at least two thirds of the time of all other lanes.
 fn blocker(holders: &[(usize, i64)], lane: usize) -> Blocker {
     let others = holders.iter().filter(|(holder, _)| *holder != lane);
     let total: i128 = others.clone().map(|(_, ns)| i128::from(*ns)).sum();

@@ -1,9 +1,10 @@
 //! Concurrent waits by column.
 //!
-//! Counts for each column the time of waits and the largest number of concurrent waits. Waits come in the order of their ends, as the engine
-//! emits them. The largest number is exact, although no wait is kept: each wait takes the slot that became free last before its
-//! begin, or a new one (a greedy colouring of intervals). So a column needs as many slots as it has concurrent waits. Waits that cover a
-//! whole column are only counted.
+//! Counts for each column the time of waits and the largest number of concurrent waits. Waits come in the
+//! order of their ends, as the engine emits them. The largest number is exact, although no wait is kept: each
+//! wait takes the slot that became free last before its begin, or a new one (a greedy colouring of
+//! intervals). So a column needs as many slots as it has concurrent waits. Waits that cover a whole column
+//! are only counted.
 //!
 //! A wait that arrives out of order may take one slot too many.
 

@@ -1,5 +1,6 @@
-//! Adds up the causes of waits: by the site of the holder and the state of its task, and for chains of waits by the hold at the end of the
-//! chain, by the number of locks in it, or by what holders keep, pass on and receive.
+//! Adds up the causes of waits: by the site of the holder and the state of its task, and for chains of waits
+//! by the hold at the end of the chain, by the number of locks in it, or by what holders keep, pass on and
+//! receive.
 
 use rustc_hash::FxHashMap;
 use trace_format::{LockId, StackId};

@@ -11,7 +11,8 @@ use crate::{
 use intervals::{Filter, engine::histories, items::State};
 use output::Format::{Csv, Json, Text};
 
-/// V2 with sites and off-CPU times: A holds wal and sleeps, B holds index and waits for wal, C and D wait for index.
+/// V2 with sites and off-CPU times: A holds wal and sleeps, B holds index and waits for wal, C and D wait for
+/// index.
 const TEXT: &str = "
     source off_cpu kinds=none\nsource preload kinds=pthread_mutex holds=yes
     lock x pthread_mutex name=wal\nlock y pthread_mutex name=index

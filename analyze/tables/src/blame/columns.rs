@@ -1,4 +1,5 @@
-//! The columns of the table, which depend on the key of the rows and on whether waits are charged to the ends of chains.
+//! The columns of the table, which depend on the key of the rows and on whether waits are charged to the ends
+//! of chains.
 
 use super::row::{By, Charged, Row};
 use crate::{

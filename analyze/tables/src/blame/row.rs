@@ -59,13 +59,15 @@ choices! {
         Hold = "hold",
         /// No task: the lock was free, all its holds being recorded, and the next waiter was not running yet.
         Handoff = "handoff",
-        /// No task is known: holds of this lock are recorded, none of another task was open, and the lock may have been taken before the
-        /// recording.
+        /// No task is known: holds of this lock are recorded, none of another task was open, and the lock may
+        /// have been taken before the recording.
         Gap = "gap",
-        /// The task that the lock word named when the wait began. Either holds are not recorded, and it is charged the whole
-        /// wait; or its hold was not recorded, and it is charged until the first hold that was.
+        /// The task that the lock word named when the wait began. Either holds are not recorded, and it is
+        /// charged the whole wait; or its hold was not recorded, and it is charged until the first hold that
+        /// was.
         Owner = "owner",
-        /// Unknown, as with the next: the task that woke the waiter, which in most locks is the one that released it.
+        /// Unknown, as with the next: the task that woke the waiter, which in most locks is the one that
+        /// released it.
         Waker = "waker",
         /// Unknown: holds are not recorded, or the start of the wait was not seen.
         Unknown = "unknown",
@@ -82,11 +84,13 @@ pub type Row = rank::Row<Parties>;
 /// The parties of a row, and the circumstances of the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Parties {
-    /// The holder: an acquisition site and the class of its locks, a lock, a task, or a machine. Without a hold, the class alone.
+    /// The holder: an acquisition site and the class of its locks, a lock, a task, or a machine. Without a
+    /// hold, the class alone.
     pub holder: Option<Key>,
     /// The site at which others waited; for pairs only.
     pub waiter: Option<Key>,
-    /// The lock that the holder waited for and where, or the system call and the functions in which it slept; safe to print.
+    /// The lock that the holder waited for and where, or the system call and the functions in which it slept;
+    /// safe to print.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
     /// The party that the time is charged to; `None` if a row is a depth.
@@ -97,8 +101,8 @@ pub struct Parties {
     /// The lock that most of the time is passed on to; safe to print.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed_to: Option<String>,
-    /// The stack at which the lock was acquired, from the acquisition site outwards; if several stacks lead through the site, the one
-    /// with the longest time.
+    /// The stack at which the lock was acquired, from the acquisition site outwards; if several stacks lead
+    /// through the site, the one with the longest time.
     pub holder_stack: Vec<String>,
     /// The stack of the wait; for pairs only.
     pub waiter_stack: Vec<String>,

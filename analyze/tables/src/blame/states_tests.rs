@@ -131,7 +131,8 @@ proptest! {
         let mut expected: BTreeMap<_, i64> = BTreeMap::new();
         for row in rows {
             let key = match row.key.charged_to.unwrap() {
-                // A holder that was not recorded has no state, so its waits are not divided by who woke the waiter.
+                // A holder that was not recorded has no state, so its waits are not divided by who woke the
+                // waiter.
                 Charged::Waker => {
                     let class = &row.name[row.name.rfind('(').unwrap()..];
                     (Charged::Unknown, format!("(holder not recorded) {class}"))

@@ -312,7 +312,8 @@ fn several_traces_blame_the_same_places_together_and_other_tasks_apart() {
 
 #[test]
 fn time_in_no_hold_is_a_hand_off_only_if_all_holds_were_seen() {
-    // The first holder of m acquired it before the recording; its first wait has two stretches without a hold.
+    // The first holder of m acquired it before the recording; its first wait has two stretches without a
+    // hold.
     let found = blame_of(
         "
         1_000 B wait m b.c:1

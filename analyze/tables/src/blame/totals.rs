@@ -22,8 +22,8 @@ pub struct Totals {
     pub owner_ns: i64,
     /// Waits whose holder is unknown.
     pub unknown_ns: i64,
-    /// Changes of a number of waiters whose state counts as unknown, because a holder had more than a million of them between two of its
-    /// events.
+    /// Changes of a number of waiters whose state counts as unknown, because a holder had more than a million
+    /// of them between two of its events.
     pub steps_cut: u64,
     /// The parts that only chains have.
     #[serde(flatten)]

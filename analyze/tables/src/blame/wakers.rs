@@ -4,9 +4,9 @@
 //! 10 C waits, 50 A wakes B, which had waited, 70 B wakes C      of the 60 ns of C, 40 are for A and 20 for B
 //! ```
 //!
-//! The time of a wait is divided: up to each wake-up of another waiter of the lock by another task, the time is for the task that woke; the
-//! rest is for the task that ended the wait. That task alone did not have the lock all the time. Where the end of a wait does not name its
-//! waker, the rows of wake-ups do.
+//! The time of a wait is divided: up to each wake-up of another waiter of the lock by another task, the time
+//! is for the task that woke; the rest is for the task that ended the wait. That task alone did not have the
+//! lock all the time. Where the end of a wait does not name its waker, the rows of wake-ups do.
 
 use rustc_hash::FxHashMap;
 use trace_format::{EventKind, EventRow, LockId, StackId, TaskId};
@@ -41,7 +41,8 @@ impl Passes {
         self.by_lock.entry(wait.lock).or_default().open.push((wait.task, wait.start_ns));
     }
 
-    /// Adds a row. Processes that record themselves do not name who ended a wait: the last task that woke others meanwhile did.
+    /// Adds a row. Processes that record themselves do not name who ended a wait: the last task that woke
+    /// others meanwhile did.
     pub(crate) fn row(&mut self, row: &dyn EventRow) {
         if row.kind() != EventKind::Wake {
             return;

@@ -53,7 +53,8 @@ impl PathSums {
         Self { groups, ..Self::default() }
     }
 
-    /// Returns the distribution of `path_ns` over the spans of each group, by lock. A span without the lock counts as 0.
+    /// Returns the distribution of `path_ns` over the spans of each group, by lock. A span without the lock
+    /// counts as 0.
     pub(super) fn over_spans(&self) -> FxHashMap<(usize, LockId), OverSpans> {
         let mut sizes: FxHashMap<usize, usize> = FxHashMap::default();
         self.groups.iter().for_each(|group| *sizes.entry(*group).or_default() += 1);

@@ -12,9 +12,10 @@ use intervals::{
 };
 use output::error::AnalyzeError;
 
-/// Returns the task that lived longest in the window, of those with rows that the selector selects, the first threads of processes before all
-/// others, with the part of the window in which it lived. A task without a recorded exit lived until the end of the window, or if no end
-/// was given, until the last row of its process.
+/// Returns the task that lived longest in the window, of those with rows that the selector selects, the first
+/// threads of processes before all others, with the part of the window in which it lived. A task without a
+/// recorded exit lived until the end of the window, or if no end was given, until the last row of its
+/// process.
 ///
 /// # Errors
 ///

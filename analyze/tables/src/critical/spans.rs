@@ -88,8 +88,8 @@ impl Spans {
         &self.names
     }
 
-    /// Returns the roots of the spans that end at or before `end_ns`, with the index of the name of each, and the number of the other spans. A
-    /// thread id belongs to the task that lived at the end of the span.
+    /// Returns the roots of the spans that end at or before `end_ns`, with the index of the name of each, and
+    /// the number of the other spans. A thread id belongs to the task that lived at the end of the span.
     pub(super) fn roots(&self, input: &Input<'_>, end_ns: i64) -> (Vec<(Root, usize)>, usize) {
         let offset_ns = self.offset_ns(input.trace.info(), input.selection.start_ns);
         let from_ns = input.selection.window.from_ns.unwrap_or(input.selection.start_ns);

@@ -31,7 +31,8 @@ sums! {
         waiting_ns: Sum,
         /// It waits idly, and the wake-up was not recorded.
         idle_ns: Sum,
-        /// Before the start of the task on the path, or before its first event: the creator of a task is not recorded.
+        /// Before the start of the task on the path, or before its first event: the creator of a task is not
+        /// recorded.
         before_ns: Sum,
         /// Before events that were lost.
         lost_ns: Sum,

@@ -1,4 +1,5 @@
-//! A group of hosts of a fleet as a side of a comparison: sums by lock and host, from the Parquet file of `sql/fleet/cohorts.sql`.
+//! A group of hosts of a fleet as a side of a comparison: sums by lock and host, from the Parquet file of
+//! `sql/fleet/cohorts.sql`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,8 +19,8 @@ use crate::report::HoldSums;
 use intervals::input::names::printable;
 use output::error::AnalyzeError;
 
-/// Returns whether a file is a Parquet file with sums by host, which [`diff_hosts`](super::diff_hosts) compares. A trace, and a file
-/// that cannot be read, is not one.
+/// Returns whether a file is a Parquet file with sums by host, which [`diff_hosts`](super::diff_hosts)
+/// compares. A trace, and a file that cannot be read, is not one.
 pub fn is_of_hosts(path: &Path) -> bool {
     Rows::open(path).is_ok_and(|rows| rows.has("cohort") && rows.has("host"))
 }
@@ -144,7 +145,8 @@ mod tests {
     };
     use output::Format::Text;
 
-    /// A row of a host and a lock: the value of the label, the host, the lock, its waits and its holds. A host is recorded for 2 s.
+    /// A row of a host and a lock: the value of the label, the host, the lock, its waits and its holds. A
+    /// host is recorded for 2 s.
     type HostRow<'a> = (&'a str, String, Option<&'a str>, i64, Option<i64>);
 
     fn file(rows: &[HostRow<'_>]) -> (TempDir, PathBuf) {

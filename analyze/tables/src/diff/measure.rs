@@ -1,6 +1,7 @@
 //! The change of a metric from one side to the other, with its interval.
 //!
-//! Sums are per run, or per second where a recording is not a run. Quantiles are exact to a 64th: times are counted in buckets.
+//! Sums are per run, or per second where a recording is not a run. Quantiles are exact to a 64th: times are
+//! counted in buckets.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -14,7 +15,8 @@ use super::{
 };
 use crate::buckets::bucket_end;
 
-/// The least number of waits or holds for which a quantile has an interval, and for which none at all is no chance.
+/// The least number of waits or holds for which a quantile has an interval, and for which none at all is no
+/// chance.
 const FEW: u64 = 20;
 
 /// The change of one metric.
@@ -28,7 +30,8 @@ pub struct Change {
     pub new: Option<f64>,
     /// `new / base - 1`; `None` if there is no base, or it is 0.
     pub change: Option<f64>,
-    /// The interval of the change, by what the recordings of each side differ by; `None` if there are too few.
+    /// The interval of the change, by what the recordings of each side differ by; `None` if there are too
+    /// few.
     pub interval: Option<(f64, f64)>,
     /// Whether no recording of the base has anything, and each of the new ones has.
     pub appeared: bool,

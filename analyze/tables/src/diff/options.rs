@@ -1,4 +1,5 @@
-//! The options of a comparison: the key that its sides share, the metrics, and the condition of `--fail-if`, `wait_total > +20%`.
+//! The options of a comparison: the key that its sides share, the metrics, and the condition of `--fail-if`,
+//! `wait_total > +20%`.
 
 use std::{fmt, str::FromStr};
 
@@ -24,7 +25,8 @@ pub struct DiffOptions {
 choices! {
     /// The key that is matched in both traces.
     Align, "key" {
-        /// Locks of one kind and name; without a name, those that were initialised, otherwise acquired, in one function.
+        /// Locks of one kind and name; without a name, those that were initialised, otherwise acquired, in
+        /// one function.
         #[default]
         Lock = "lock",
         /// Locks that were initialised in one function; where that was not seen, acquired.

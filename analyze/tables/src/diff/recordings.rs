@@ -1,4 +1,5 @@
-//! The sums of a key in each recording of a side. A host of a fleet counts as one recording. Times are counted in buckets.
+//! The sums of a key in each recording of a side. A host of a fleet counts as one recording. Times are
+//! counted in buckets.
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,8 @@ impl Side {
         Self { keys, lengths: Lengths { all: vec![length], ..Lengths::default() }, trust }
     }
 
-    /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without locks, if there is another.
+    /// Reads the recordings of a side. A recording in which a filter finds nothing counts as one without
+    /// locks, if there is another.
     pub(super) fn of(traces: &[Trace], per: Per, options: &DiffOptions) -> Result<Self, AnalyzeError> {
         let (mut recordings, mut gone) = (Vec::new(), Vec::new());
         for trace in traces {
@@ -157,7 +158,8 @@ fn site(row: RowKey, names: &Names) -> String {
     row.label(names)
 }
 
-/// Returns the function and the name of its file. Lines change with the program, directories with the place of the build.
+/// Returns the function and the name of its file. Lines change with the program, directories with the place
+/// of the build.
 fn lasting(point: &Point) -> Option<String> {
     let function = names::printable(point.function.as_ref()?);
     let file = point.file.as_deref().or(point.module.as_deref());

@@ -7,7 +7,8 @@ use crate::testing::{self, TestTrace, written};
 use intervals::Filter;
 use output::Format::{Csv, Json, Text};
 
-/// A second of a thread that holds a lock of this name at this address for so long, so often, and one that waits for half of it.
+/// A second of a thread that holds a lock of this name at this address for so long, so often, and one that
+/// waits for half of it.
 fn run(address: u32, holds: i64, ns: i64) -> TestTrace {
     let mut text = format!("lock m mutex name=hot address={address:x}\nlock other mutex name=- address=77\n");
     let step = 1_000_000_000 / holds;

@@ -11,7 +11,8 @@ use output::{
 };
 
 impl Diff {
-    /// Returns the trust blocks and the names of their sides. Files of hosts have none: traces that lost too much are not in them.
+    /// Returns the trust blocks and the names of their sides. Files of hosts have none: traces that lost too
+    /// much are not in them.
     pub(super) fn trusts(&self) -> Vec<(&'static str, &Trust)> {
         match self.units {
             Units::Hosts => Vec::new(),

@@ -1,7 +1,7 @@
 //! The interval of a change between recordings of two sides, by Welch's test.
 //!
-//! Recordings of one program differ, and only several of them show by how much. Values of recordings are taken as log-normal; where one is 0,
-//! as normal.
+//! Recordings of one program differ, and only several of them show by how much. Values of recordings are
+//! taken as log-normal; where one is 0, as normal.
 
 /// The smallest number of recordings per side that shows how much recordings differ.
 pub const ENOUGH: usize = 3;
@@ -9,8 +9,8 @@ pub const ENOUGH: usize = 3;
 /// The share of intervals that may miss the change.
 pub(super) const LEVEL: f64 = 0.05;
 
-/// Returns the interval of the change from `base` to `new`, less 1, that misses the change with a probability of `level`; `None` if there
-/// are too few values, or nothing in `base`.
+/// Returns the interval of the change from `base` to `new`, less 1, that misses the change with a probability
+/// of `level`; `None` if there are too few values, or nothing in `base`.
 pub(super) fn interval(base: &[f64], new: &[f64], level: f64) -> Option<(f64, f64)> {
     if base.len().min(new.len()) < ENOUGH {
         return None;
@@ -47,11 +47,11 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Returns how many standard errors from the mean Student's distribution with this many degrees of freedom, at least 2, has the share `level`
-/// beyond, on both sides together.
+/// Returns how many standard errors from the mean Student's distribution with this many degrees of freedom,
+/// at least 2, has the share `level` beyond, on both sides together.
 ///
-/// With `t = sqrt(freedom) * tan(angle)`, the density is the cosine of the angle to the power of `freedom - 1`. The angle is searched from the
-/// tail.
+/// With `t = sqrt(freedom) * tan(angle)`, the density is the cosine of the angle to the power of `freedom -
+/// 1`. The angle is searched from the tail.
 fn student(freedom: f64, level: f64) -> f64 {
     const STEPS: u32 = 2048;
     const MOST: f64 = 10_000.0;

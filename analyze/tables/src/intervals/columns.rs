@@ -21,8 +21,8 @@ pub fn fields(what: RowKind, several: bool) -> Vec<Field> {
     shown.map(|column| column.field).collect()
 }
 
-/// Returns the columns as the formats see them: the `chosen` ones, or the default ones. Rows of several traces start with their
-/// trace. The heading of the column that rows are sorted by has a mark on a terminal.
+/// Returns the columns as the formats see them: the `chosen` ones, or the default ones. Rows of several
+/// traces start with their trace. The heading of the column that rows are sorted by has a mark on a terminal.
 ///
 /// # Errors
 ///
@@ -36,7 +36,8 @@ pub fn chosen_fields(
 ) -> Result<Vec<Field>, AnalyzeError> {
     let all = all(what, several);
     let key = sort.map(|word| sort_key(&all, word)).transpose()?;
-    // On a narrow terminal, names need the room more than the times of rows that are not in the order of time.
+    // On a narrow terminal, names need the room more than the times of rows that are not in the order of
+    // time.
     let is_narrow = style.is_terminal && !style.full && style.width.is_some_and(|width| width < WIDE);
     let leaves_out_times = is_narrow && chosen.is_empty();
     let field = |column: Of| {

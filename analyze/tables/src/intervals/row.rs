@@ -1,4 +1,5 @@
-//! Rows of events, waits and holds: a record with the names of its lock, tasks and site. Each name is made once for all rows.
+//! Rows of events, waits and holds: a record with the names of its lock, tasks and site. Each name is made
+//! once for all rows.
 
 use std::rc::Rc;
 
@@ -51,7 +52,8 @@ pub(super) struct Row {
     record: Record,
     pub(super) lock: Option<Rc<LockName>>,
     pub(super) task: Option<Rc<TaskName>>,
-    /// Further tasks: the peer of an event; the holder, the owner and the waker of a wait; the releaser of a hold.
+    /// Further tasks: the peer of an event; the holder, the owner and the waker of a wait; the releaser of a
+    /// hold.
     peers: [Option<Rc<TaskName>>; 3],
     pub(super) site: Option<Rc<str>>,
     /// The purpose of a wait.
@@ -119,7 +121,8 @@ impl Row {
         self.peers[at].as_ref().map(|task| task.label.as_str()).into()
     }
 
-    /// Returns the name of the holder that a wait waited for, or the owner's with a mark where no hold was recorded.
+    /// Returns the name of the holder that a wait waited for, or the owner's with a mark where no hold was
+    /// recorded.
     pub(super) fn holder_or_owner(&self) -> Cell<'_> {
         match (self.peer(0), self.peer(1), &self.record) {
             (Cell::Null, Cell::Text(owner), Record::Wait(Wait { charge: Charge::Unknown, .. })) => {
@@ -199,7 +202,8 @@ impl<'a> Names<'a> {
         Rc::clone(self.tasks.entry(id).or_insert_with(name))
     }
 
-    /// Returns the site of an acquisition. Without a lock it is a location in the program, or in the kernel for a thread of it.
+    /// Returns the site of an acquisition. Without a lock it is a location in the program, or in the kernel
+    /// for a thread of it.
     fn site(&mut self, lock: Option<LockId>, stack: Option<StackId>) -> Rc<str> {
         let names = self.names;
         let point = match lock {

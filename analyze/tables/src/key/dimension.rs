@@ -1,5 +1,6 @@
-//! The dimensions of tables, the choices of what is one row: the heading and the columns of each, the ids of an interval that decide its row, and
-//! the row's name. Thread 7 of a trace is the row `Single::Task(7)` of `--by task`, with the columns `task_id`, `pid`, `tid` and `comm`.
+//! The dimensions of tables, the choices of what is one row: the heading and the columns of each, the ids of
+//! an interval that decide its row, and the row's name. Thread 7 of a trace is the row `Single::Task(7)` of
+//! `--by task`, with the columns `task_id`, `pid`, `tid` and `comm`.
 
 use trace_format::{LockId, LockKind, LockRow, StackId, Syscall, TaskId};
 
@@ -58,8 +59,8 @@ impl Dimension {
         }
     }
 
-    /// Returns the columns that identify a row. In a list, whose rows begin with other names, a lock has more of them, and none that
-    /// says something else of another dimension.
+    /// Returns the columns that identify a row. In a list, whose rows begin with other names, a lock has more
+    /// of them, and none that says something else of another dimension.
     pub(super) const fn columns(self, in_list: bool) -> &'static [&'static str] {
         match self {
             Self::Lock if in_list => &["lock_id", "address", "kind", "lock_name", "init_stack"],

@@ -95,7 +95,8 @@ impl Part {
     }
 }
 
-/// Returns a stack in one cell, frames separated by semicolons. A semicolon in a symbol would be another frame.
+/// Returns a stack in one cell, frames separated by semicolons. A semicolon in a symbol would be another
+/// frame.
 pub(crate) fn folded(stack: &[String]) -> Cell<'static> {
     if stack.is_empty() {
         return Cell::Null;

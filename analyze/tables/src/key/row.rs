@@ -1,4 +1,5 @@
-//! Which rows a table has: the row of an interval by one dimension, or by several as in `--by task,lock`, in the ids of its trace and with names.
+//! Which rows a table has: the row of an interval by one dimension, or by several as in `--by task,lock`, in
+//! the ids of its trace and with names.
 
 use std::{fmt, str::FromStr};
 
@@ -119,7 +120,8 @@ impl FromStr for By {
     }
 }
 
-/// A row within one trace: its part of each dimension, by the ids of that trace; [`Key`] is the same with names.
+/// A row within one trace: its part of each dimension, by the ids of that trace; [`Key`] is the same with
+/// names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey([Option<Single>; MOST_DIMENSIONS]);
 
@@ -174,7 +176,8 @@ impl RowKey {
 }
 
 impl Key {
-    /// Returns the key of a row with the names of its trace: the parts of its dimensions, in the order of their columns.
+    /// Returns the key of a row with the names of its trace: the parts of its dimensions, in the order of
+    /// their columns.
     pub fn of(row: impl Into<RowKey>, names: &Names) -> Self {
         let row = row.into();
         let mut parts: Vec<(&'static str, Part)> = Vec::new();

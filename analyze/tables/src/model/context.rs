@@ -1,4 +1,5 @@
-//! The context of random histories: one trace with the locks, tasks and stacks that all histories refer to. Events are in memory.
+//! The context of random histories: one trace with the locks, tasks and stacks that all histories refer to.
+//! Events are in memory.
 
 use trace_format::{Event, Frame, Stack, StackId, TaskId, TaskRow, run_info::Clocks};
 

@@ -1,4 +1,5 @@
-//! Checks tables against each other: counts of the same events by different rules must agree where the rules do.
+//! Checks tables against each other: counts of the same events by different rules must agree where the rules
+//! do.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +69,8 @@ proptest! {
             report::of_inputs(&part, &options, 1).unwrap()
         });
         let seen = Seen::of(&events, Filter::default());
-        // Each wait that ended with the lock led to one contended hold, which is credited if it was seen to end.
+        // Each wait that ended with the lock led to one contended hold, which is credited if it was seen to
+        // end.
         let at = |lock: trace_format::LockId, task: trace_format::TaskId, ns: i64| (lock.0, task.0, ns);
         let acquired = seen.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired);
         let mut acquired: Vec<_> = acquired.map(|wait| at(wait.lock, wait.task, wait.end_ns)).collect();

@@ -1,4 +1,5 @@
-//! The keys of rows in the model: the key columns that belong to a lock, a task and a stack of the random histories.
+//! The keys of rows in the model: the key columns that belong to a lock, a task and a stack of the random
+//! histories.
 
 use trace_format::{LockId, LockKind, StackId, TaskId};
 

@@ -1,5 +1,5 @@
-//! Every table against the slow model, on random histories with random options: every column, by every key. Row groups, the number of
-//! readers and the order of events of equal time must not make a difference.
+//! Every table against the slow model, on random histories with random options: every column, by every key.
+//! Row groups, the number of readers and the order of events of equal time must not make a difference.
 
 use std::collections::BTreeMap;
 
@@ -116,8 +116,8 @@ fn check_report(report: &report::Report, seen: &Seen, request: &Request) -> Resu
     let charged_ns =
         report.totals.get("wait_caused_ns").unwrap_or(0) + trust.gap_ns + trust.uncounted_wait_ns;
     prop_assert_eq!(charged_ns, counts.waited_ns);
-    // The contended holds that are credited are the waits that ended with the lock and those whose begin was not seen, but for
-    // holds that are not credited or began within another.
+    // The contended holds that are credited are the waits that ended with the lock and those whose begin was
+    // not seen, but for holds that are not credited or began within another.
     let acquired = seen.waits.iter().filter(|wait| wait.outcome == Outcome::Acquired).count() as u64;
     prop_assert!(report.totals["cnt_lock"] as u64 <= acquired + counts.begin_unseen);
     Ok(())

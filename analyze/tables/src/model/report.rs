@@ -11,8 +11,8 @@ use intervals::{
     items::Polling,
 };
 
-/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns, ns of polling; and how many of these
-/// attempts and open holds are of locks and modes whose holds are recorded.
+/// Abandoned waits and their ns, failed attempts, open holds and their ns, open waits and their ns, ns of
+/// polling; and how many of these attempts and open holds are of locks and modes whose holds are recorded.
 type Unfinished = [i64; 9];
 
 /// The columns of a row by name.
@@ -42,7 +42,8 @@ impl Seen {
         rows.into_iter().map(row).collect()
     }
 
-    /// Calls `add` for each selected attempt that led to no acquisition, and for each interval that was open at the end.
+    /// Calls `add` for each selected attempt that led to no acquisition, and for each interval that was open
+    /// at the end.
     fn unfinished(&self, mut add: impl FnMut(LockId, TaskId, Option<StackId>, Unfinished)) {
         for wait in self.selected_waits() {
             let measured = is_measured(wait.lock, wait.mode);

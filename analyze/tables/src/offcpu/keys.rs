@@ -1,5 +1,5 @@
-//! The keys of off-CPU times while they are added up. A long recording has millions, each with two stacks: keys are numbers until the rows that
-//! are shown get their names.
+//! The keys of off-CPU times while they are added up. A long recording has millions, each with two stacks:
+//! keys are numbers until the rows that are shown get their names.
 
 use std::{hash::Hash, rc::Rc};
 
@@ -56,7 +56,8 @@ pub struct Side {
     pub comm: Option<String>,
     /// The name with its ids; safe to print.
     pub name: String,
-    /// The functions of its stack, kernel frames first, leaf first; empty if the row is about more than one stack.
+    /// The functions of its stack, kernel frames first, leaf first; empty if the row is about more than one
+    /// stack.
     pub stack: Vec<String>,
 }
 

@@ -1,4 +1,5 @@
-//! The table of lock orders: its text, its names, and several traces. `order/tests.rs` has the orders themselves.
+//! The table of lock orders: its text, its names, and several traces. `order/tests.rs` has the orders
+//! themselves.
 
 use std::slice::from_ref;
 

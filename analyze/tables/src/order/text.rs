@@ -1,5 +1,5 @@
-//! The table as text, a block for each cycle and the numbers of all cycles below; and as a graph in Graphviz' language, a node for each lock and
-//! an edge for each order.
+//! The table as text, a block for each cycle and the numbers of all cycles below; and as a graph in Graphviz'
+//! language, a node for each lock and an edge for each order.
 
 use std::{
     collections::BTreeSet,
@@ -41,7 +41,8 @@ impl FailIf {
 }
 
 impl LockOrder {
-    /// Returns the numbers of cycles: `1 inversion; 2 other cycles cannot deadlock: 2 gated (--all lists them)`.
+    /// Returns the numbers of cycles: `1 inversion; 2 other cycles cannot deadlock: 2 gated (--all lists
+    /// them)`.
     pub fn summary(&self) -> String {
         let mut parts = vec![units::counted(self.counts.inversions, "inversion")];
         parts.extend(self.remarks());

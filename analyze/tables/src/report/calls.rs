@@ -1,8 +1,8 @@
-//! The columns of rows of tasks that the holds of a report do not give: their lifetime, the calls that woke others and those that failed, and
-//! idle waits. They follow bcc's lockstat (iovisor/bcc pull request 1697).
+//! The columns of rows of tasks that the holds of a report do not give: their lifetime, the calls that woke
+//! others and those that failed, and idle waits. They follow bcc's lockstat (iovisor/bcc pull request 1697).
 //!
-//! Each trace is read twice: intervals come from the engine, calls without one (wake-ups, failed attempts) from the events. Memory grows with
-//! the rows, and the threads and locks in them.
+//! Each trace is read twice: intervals come from the engine, calls without one (wake-ups, failed attempts)
+//! from the events. Memory grows with the rows, and the threads and locks in them.
 
 use polars::prelude::{LazyFrame, col};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -63,7 +63,8 @@ pub(super) fn has_columns(by: By) -> bool {
     matches!(by.ids(), Ids::Task | Ids::None)
 }
 
-/// Reads every trace again, with idle waits, and returns the columns by row. Tasks that got no lock have new rows.
+/// Reads every trace again, with idle waits, and returns the columns by row. Tasks that got no lock have new
+/// rows.
 pub(super) fn read(by: By, inputs: &[Input<'_>], found: &mut Found<'_>) -> Result<LazyFrame, AnalyzeError> {
     let (with_locks, mut lines) = (found.ids.len(), Lines::new(["row"]));
     for (at, input) in inputs.iter().enumerate().filter(|_| has_columns(by)) {

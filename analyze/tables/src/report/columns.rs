@@ -87,7 +87,8 @@ pub fn columns(by: By, several: bool) -> Vec<Column<Row<Key>>> {
     columns
 }
 
-/// Declares the columns of LOCK_PROFILING(9), of the waits that holds cause, and of attempts that led to no acquisition.
+/// Declares the columns of LOCK_PROFILING(9), of the waits that holds cause, and of attempts that led to no
+/// acquisition.
 pub(super) fn always() -> Vec<Column<Row<Key>>> {
     vec![
         duration("max", "The longest hold."),
@@ -183,7 +184,7 @@ pub(super) const fn text_columns(by: By) -> &'static [&'static str] {
     }
 }
 
-/// The columns of attempts that led to no acquisition, and of what was open at the end. Text shows those that are not 0 if a row has no
-/// acquisition.
+/// The columns of attempts that led to no acquisition, and of what was open at the end. Text shows those that
+/// are not 0 if a row has no acquisition.
 pub(super) const UNFINISHED: [&str; 7] =
     ["abandoned", "abandoned_wait", "try_failed", "open_holds", "open_hold", "open_waits", "open_wait"];

@@ -1,6 +1,7 @@
 //! The columns of queues and fairness: convoys, overtaking, and how hold time is divided among tasks.
 //!
-//! They are properties of a lock, so only rows that hold whole locks have them. All waits and holds of the selected locks count.
+//! They are properties of a lock, so only rows that hold whole locks have them. All waits and holds of the
+//! selected locks count.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ pub(super) fn columns() -> Vec<Column<Row<Key>>> {
     ]
 }
 
-/// Reads every trace again and adds the columns to the rows: null where holds are not measured or a row is a part of a lock.
+/// Reads every trace again and adds the columns to the rows: null where holds are not measured or a row is a
+/// part of a lock.
 pub(super) fn join(
     rows: LazyFrame,
     (by, readers): (By, usize),
@@ -84,7 +86,8 @@ fn has_columns(by: By) -> bool {
     matches!(by.ids(), Ids::Lock | Ids::None)
 }
 
-/// Returns Jain's index of these times in millionths: 1,000,000 if all are equal, a millionth of that by their number if one has all.
+/// Returns Jain's index of these times in millionths: 1,000,000 if all are equal, a millionth of that by
+/// their number if one has all.
 pub(super) fn jain(times: &[i64]) -> i64 {
     // Times of hours in ns fit into 43 bits, their squares and a million of those into 128.
     let wide = |ns: &i64| u128::try_from(*ns).unwrap_or(0);

@@ -40,7 +40,8 @@ pub(super) fn empty() -> Expr {
     col("count").eq(lit(0)).cast(DataType::Int64)
 }
 
-/// Returns an expression that is more than 0 in a row whose holds are measured. A row without an acquisition has none, if they would be.
+/// Returns an expression that is more than 0 in a row whose holds are measured. A row without an acquisition
+/// has none, if they would be.
 pub(super) fn held() -> Expr {
     col("measured") + empty() * col("measurable")
 }
@@ -81,7 +82,8 @@ sums! {
         open_wait_ns: Sum,
         /// 1 if one of these waits is part of a deadlock.
         deadlocked: Max,
-        /// Attempts and open holds without an acquisition in the row, if the lengths of such holds are recorded.
+        /// Attempts and open holds without an acquisition in the row, if the lengths of such holds are
+        /// recorded.
         measurable: Sum,
         /// Holds and waits that events lost in their course keep out of all other sums.
         cut_by_loss: Sum,
@@ -174,8 +176,8 @@ impl HoldSums {
     }
 }
 
-/// The sums of [plain](Hold::is_plain) holds, from which their part of [`HoldSums`] follows. They are few, so that those of many rows
-/// stay in a processor's cache.
+/// The sums of [plain](Hold::is_plain) holds, from which their part of [`HoldSums`] follows. They are few, so
+/// that those of many rows stay in a processor's cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainSums {
     /// Holds, of one acquisition each.
@@ -231,7 +233,8 @@ mod tests {
         sums
     }
 
-    /// A barging owner, as in most traces of contended mutexes: it takes the lock again and again while others wait.
+    /// A barging owner, as in most traces of contended mutexes: it takes the lock again and again while
+    /// others wait.
     #[test]
     fn holds_of_a_barging_owner_pay_for_all_who_wait() {
         let event = |ts_ns, kind, task, wait_ns| Event {

@@ -1,8 +1,8 @@
-//! The report byte for byte as FreeBSD prints `debug.lock.prof.stats`, for scripts that read that. One row per acquisition point and
-//! class of locks, times in microseconds.
+//! The report byte for byte as FreeBSD prints `debug.lock.prof.stats`, for scripts that read that. One row
+//! per acquisition point and class of locks, times in microseconds.
 //!
-//! The words of the header are wider than the columns below them; that is how it is printed there. A program splits a
-//! row into nine integers and the rest of the line.
+//! The words of the header are wider than the columns below them; that is how it is printed there. A program
+//! splits a row into nine integers and the rest of the line.
 
 use std::io::Write;
 
@@ -10,7 +10,8 @@ use super::{Report, Row};
 use intervals::input::names::{UNKNOWN, printable};
 use output::error::AnalyzeError;
 
-/// Writes the table. The report should be by [`By::Site`](crate::key::By::Site); other rows go by their names.
+/// Writes the table. The report should be by [`By::Site`](crate::key::By::Site); other rows go by their
+/// names.
 ///
 /// # Errors
 ///
@@ -26,8 +27,8 @@ fn write_rows(rows: &[Row], out: &mut (impl Write + ?Sized)) -> std::io::Result<
         "max", "wait_max", "total", "wait_total", "count", "avg", "wait_avg", "cnt_hold", "cnt_lock"
     )?;
     for row in rows {
-        // A column that was not measured is 0, because the format has no other word. floor(floor(t / n) / 1000) = floor(t / (1000 n)), so the
-        // averages are FreeBSD's own.
+        // A column that was not measured is 0, because the format has no other word. floor(floor(t / n)
+        // / 1000) = floor(t / (1000 n)), so the averages are FreeBSD's own.
         let us = |column: &str| row.get(column).unwrap_or(0) / 1000;
         let [max, wait_max, total, wait_total, avg, wait_avg] =
             ["max_ns", "wait_max_ns", "total_ns", "wait_total_ns", "avg_ns", "wait_avg_ns"].map(us);

@@ -1,8 +1,10 @@
-//! Columns that a report computes on request: exact percentiles, what waits were spent with, and the number of threads.
+//! Columns that a report computes on request: exact percentiles, what waits were spent with, and the number
+//! of threads.
 //!
-//! The trace is read twice. The first pass counts times in buckets, which tells the bucket of each percentile: of the times 1, 70 and 71 ns, the
-//! median is the first time in the bucket of 70. The second pass counts every different time in those buckets alone. Memory therefore grows with
-//! the number of buckets, not with the trace.
+//! The trace is read twice. The first pass counts times in buckets, which tells the bucket of each
+//! percentile: of the times 1, 70 and 71 ns, the median is the first time in the bucket of 70. The second
+//! pass counts every different time in those buckets alone. Memory therefore grows with the number of
+//! buckets, not with the trace.
 
 use polars::{
     frame::DataFrame,
@@ -26,7 +28,8 @@ use intervals::{
 };
 use output::{Column, error::AnalyzeError};
 
-/// The two kinds of times, holds and waits. Each has a column of the shortest time, and columns of percentiles.
+/// The two kinds of times, holds and waits. Each has a column of the shortest time, and columns of
+/// percentiles.
 const COLUMNS: [[&str; 5]; 2] = [
     ["min_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns"],
     ["wait_min_ns", "wait_p50_ns", "wait_p90_ns", "wait_p99_ns", "wait_p999_ns"],
@@ -41,8 +44,8 @@ type Time = [i64; 3];
 /// The number of each time.
 type Times = FxHashMap<Time, i64>;
 
-/// Declares the columns. Holds count if both of their ends were seen, waits if they ended in a hold and their begin was seen. A percentile is the
-/// smallest time that this share of them does not exceed.
+/// Declares the columns. Holds count if both of their ends were seen, waits if they ended in a hold and their
+/// begin was seen. A percentile is the smallest time that this share of them does not exceed.
 pub(super) fn columns() -> Vec<Column<Row<Key>>> {
     vec![
         duration("min", "The shortest hold."),
@@ -70,7 +73,8 @@ pub(super) fn with_spent(rows: LazyFrame) -> LazyFrame {
     rows.with_columns(columns.map(|(name, of)| known(of, col("parted")).alias(name)))
 }
 
-/// Returns the times of a hold that count: its own length if both ends were seen, and the length of the wait before it.
+/// Returns the times of a hold that count: its own length if both ends were seen, and the length of the wait
+/// before it.
 fn times(hold: &Hold) -> impl Iterator<Item = (i64, i64)> {
     let is_complete = hold.state == HoldState::Complete;
     let hold_ns = is_complete.then(|| hold.end_ns.saturating_sub(hold.start_ns));
@@ -180,8 +184,8 @@ fn add_percentiles(
     Ok((0..).take(COLUMNS.len()).fold(rows, join))
 }
 
-/// Returns the percentiles of each row, of times of one kind. The nearest rank is the smallest time that `rank` thousandths of all times do not
-/// exceed.
+/// Returns the percentiles of each row, of times of one kind. The nearest rank is the smallest time that
+/// `rank` thousandths of all times do not exceed.
 fn ranked(times: &DataFrame, kind: i64) -> LazyFrame {
     let time = |(name, rank): (&str, i64)| {
         let position = (col("count").sum() * lit(rank) + lit(999)) / lit(1000);

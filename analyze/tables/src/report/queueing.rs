@@ -1,7 +1,7 @@
 //! Queues of waiting tasks and their fairness, per lock: episodes and overtaking.
 //!
-//! The holds and waits of one lock are added in the order of the trace. Time passes between two of them, and the events of one nanosecond
-//! are settled when the next one begins, so their order does not matter.
+//! The holds and waits of one lock are added in the order of the trace. Time passes between two of them, and
+//! the events of one nanosecond are settled when the next one begins, so their order does not matter.
 
 use std::collections::VecDeque;
 
@@ -97,7 +97,8 @@ impl LockQueue {
         }
         self.advance(hold.start_ns);
         self.open_holds += 1;
-        // While no task waits, none is overtaken: most acquisitions of most locks. A task that comes in the same nanosecond is not, either.
+        // While no task waits, none is overtaken: most acquisitions of most locks. A task that comes in the
+        // same nanosecond is not, either.
         if self.episode.is_some() {
             let came_ns = hold.wait_ns.map_or(self.now_ns, |wait_ns| self.now_ns.saturating_sub(wait_ns));
             self.arrivals.push(Arrival { task: hold.task, mode: hold.mode, came_ns });

@@ -1,4 +1,5 @@
-//! The reading of traces for a report: intervals are added to the sums of their rows, in one sink per processor.
+//! The reading of traces for a report: intervals are added to the sums of their rows, in one sink per
+//! processor.
 
 use super::{
     hold_sums::{HoldSums, PlainSums, Rows},
@@ -59,7 +60,8 @@ impl<'a> Found<'a> {
         Trust::merged(self.trusts.clone())
     }
 
-    /// Returns a receiver of the states of the holders in the input with this index, for a reading that follows the causes of waits anyway.
+    /// Returns a receiver of the states of the holders in the input with this index, for a reading that
+    /// follows the causes of waits anyway.
     pub fn states(&self, at: usize) -> HoldStates<'a, RowKey> {
         let rows = Rows::new(&self.inputs[at], self.reading.by);
         HoldStates::new(move |hold: &Hold| rows.of_credited(hold))

@@ -1,7 +1,7 @@
 //! The columns of the holder's states: each hold's waiting time, parted by the state of its task.
 //!
-//! Only holds that others waited for are kept, until all of their time is known: the row with the time of the last part may follow the
-//! hold's end.
+//! Only holds that others waited for are kept, until all of their time is known: the row with the time of the
+//! last part may follow the hold's end.
 
 use std::hash::Hash;
 

@@ -40,7 +40,8 @@ sums! {
 
 #[derive(Debug, Default)]
 pub(super) struct KeyCells {
-    /// The period of the last interval, with its sums that are not in `cells` yet: most intervals find their cell without hashing.
+    /// The period of the last interval, with its sums that are not in `cells` yet: most intervals find their
+    /// cell without hashing.
     last: (i64, CellSums),
     /// By period.
     cells: FxHashMap<i64, CellSums>,
@@ -86,7 +87,8 @@ pub struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    /// Fills periods of this length, the last of which has this number. `window` is the start and the end of the trace.
+    /// Fills periods of this length, the last of which has this number. `window` is the start and the end of
+    /// the trace.
     pub(super) fn new(
         input: &'a Input<'_>,
         rules: Arc<Rules>,

@@ -1,6 +1,8 @@
-//! The timeline: the series of each key and its cells, the rows of both, and the text of one line per period with a bar for waiting.
+//! The timeline: the series of each key and its cells, the rows of both, and the text of one line per period
+//! with a bar for waiting.
 //!
-//! A series is made of the lines of a key from all readers and traces. Series are sorted; those beyond the limit are added up to one.
+//! A series is made of the lines of a key from all readers and traces. Series are sorted; those beyond the
+//! limit are added up to one.
 
 use std::{
     collections::BTreeMap,

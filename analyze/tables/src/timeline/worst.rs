@@ -1,10 +1,12 @@
-//! `klock timeline --worst`: the acquisitions of each key in each period with their waits, the worst average first.
+//! `klock timeline --worst`: the acquisitions of each key in each period with their waits, the worst average
+//! first.
 //!
-//! An acquisition and its whole wait count in the period of the acquisition: a wait from 40 ms to 110 ms counts 70 ms in the period that
-//! starts at 100 ms, where the [timeline](super) splits it over three. Acquisitions are those of the report, so the rows of a key add up to the
-//! report's `count` and `wait_total`. They answer the questions of milli-klockstat's notebook: the worst periods, the number of threads that
-//! used a lock, the average wait over time. Periods start at multiples of their length on the trace's clock. Memory grows with the rows, and
-//! the threads in them.
+//! An acquisition and its whole wait count in the period of the acquisition: a wait from 40 ms to 110 ms
+//! counts 70 ms in the period that starts at 100 ms, where the [timeline](super) splits it over three.
+//! Acquisitions are those of the report, so the rows of a key add up to the report's `count` and
+//! `wait_total`. They answer the questions of milli-klockstat's notebook: the worst periods, the number of
+//! threads that used a lock, the average wait over time. Periods start at multiples of their length on the
+//! trace's clock. Memory grows with the rows, and the threads in them.
 
 use std::io::{self, Write};
 
@@ -65,7 +67,8 @@ pub struct WorstPeriods {
 /// One key in one period.
 pub type Row = rank::Row<Key>;
 
-/// Computes the table of one trace or several, with periods of 50 ms unless the options give another length. Each trace has rows of its own.
+/// Computes the table of one trace or several, with periods of 50 ms unless the options give another length.
+/// Each trace has rows of its own.
 ///
 /// # Errors
 ///
@@ -197,7 +200,8 @@ pub struct Acquisitions<'a> {
     found: FxHashMap<Cell, u32>,
     /// The sums of each cell in `found`.
     sums: Vec<(Cell, TaskSums)>,
-    /// The cells that some tasks last counted in, by task id modulo their number: a task mostly goes on where it was.
+    /// The cells that some tasks last counted in, by task id modulo their number: a task mostly goes on where
+    /// it was.
     last: Box<[u32; LAST]>,
     /// The starts of the periods in which open holds were acquired again.
     again: FxHashMap<(LockId, TaskId, i64), Vec<i64>>,

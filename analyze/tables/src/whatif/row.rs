@@ -25,7 +25,8 @@ pub struct WhatIfRow {
     pub low_ppm: Option<i64>,
     /// The end of the interval with the longer run.
     pub high_ppm: Option<i64>,
-    /// The change of the time that the same acquisitions of the changed locks take, in millionths, and the ends of its interval.
+    /// The change of the time that the same acquisitions of the changed locks take, in millionths, and the
+    /// ends of its interval.
     #[serde(skip)]
     pub work_ppm: Option<[i64; 3]>,
     /// All recorded waits for the changed locks.

@@ -82,7 +82,8 @@ impl ReplayInfo {
     }
 }
 
-/// Returns what a prediction rests on. `probe_cost_ns` is the highest cost of an event by the recorder, if it is known.
+/// Returns what a prediction rests on. `probe_cost_ns` is the highest cost of an event by the recorder, if it
+/// is known.
 fn assumed(program: &Program, probe_cost_ns: Option<u64>, idle_open: bool) -> Vec<String> {
     let facts = &program.facts;
     let Facts { rows, lives_ns, sleep_ns, ready_ns, measured_wait_ns, spun_ns, .. } = *facts;

@@ -1,7 +1,7 @@
 //! The answer to "are locks the cause?", which `klock why` gives beside its verdicts about single locks.
 //!
-//! For example, of a program whose threads sleep in `nanosleep`: "waits for locks are not the cause", where their time went instead, and the
-//! command that shows more.
+//! For example, of a program whose threads sleep in `nanosleep`: "waits for locks are not the cause", where
+//! their time went instead, and the command that shows more.
 
 use serde::Serialize;
 
@@ -45,7 +45,8 @@ pub(super) struct Recordings {
     /// Waits at barriers.
     #[serde(skip)]
     pub(super) barrier_ns: i64,
-    /// The part of the processors' time that the program ran, in millionths, and their number, if that is known.
+    /// The part of the processors' time that the program ran, in millionths, and their number, if that is
+    /// known.
     #[serde(skip)]
     pub(super) busy: Option<(i64, u32)>,
     /// The deadlocks at the end, and the sentence that names the tasks.
@@ -123,8 +124,8 @@ impl Recordings {
         lines
     }
 
-    /// Returns that the waiting is spread over many locks, such as a condition variable for each wait of a thread, if the judged ones have less
-    /// than half of it and it is long.
+    /// Returns that the waiting is spread over many locks, such as a condition variable for each wait of a
+    /// thread, if the judged ones have less than half of it and it is long.
     fn spread(&self, locks_total: usize) -> Option<Vec<String>> {
         let [waited_ns, judged_ns] = self.waited_ns;
         let is_long = waited_ns.saturating_mul(100) >= self.span_ns.saturating_mul(SPREAD_PERCENT);
@@ -156,7 +157,8 @@ impl Recordings {
         })
     }
 
-    /// Returns how much more a program can do at most that ran for nearly all the time of its processors; no lines of other programs.
+    /// Returns how much more a program can do at most that ran for nearly all the time of its processors; no
+    /// lines of other programs.
     fn busy_lines(&self) -> Vec<String> {
         let Some((ppm @ BUSY.., cpus)) = self.busy else { return Vec::new() };
         vec![
@@ -170,8 +172,8 @@ impl Recordings {
         ]
     }
 
-    /// Returns whether locks are the cause, where the time went instead, and the next steps, a line each. Locks are not the cause only if nearly all
-    /// time is known.
+    /// Returns whether locks are the cause, where the time went instead, and the next steps, a line each.
+    /// Locks are not the cause only if nearly all time is known.
     fn not_the_cause(&self, ledger: &Ledger) -> Vec<String> {
         let Self { has_off_cpu, trace, .. } = self;
         let is_closed = ledger.is_closed();

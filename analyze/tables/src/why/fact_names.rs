@@ -1,4 +1,5 @@
-//! The names that the sentences of `why` and the changes that it predicts need: of a lock, its sites, its holders and waiters.
+//! The names that the sentences of `why` and the changes that it predicts need: of a lock, its sites, its
+//! holders and waiters.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{LockId, LockKind, Syscall, TaskId, text::shell_word};
@@ -20,13 +21,15 @@ pub(super) const FRAMES: usize = 4;
 pub(super) struct FactNames {
     /// `#3`.
     pub(super) id: String,
-    /// The trace as a word of a command, with a space before it; empty for the one that commands read by default.
+    /// The trace as a word of a command, with a space before it; empty for the one that commands read by
+    /// default.
     pub(super) trace: String,
     /// The lock as a word of a command: its name, or its id.
     pub(super) lock: String,
     /// The word of `--locks` that records locks of its kind.
     pub(super) source: &'static str,
-    /// Whether its holds cannot be recorded: a condition variable, a semaphore or a futex with which a program builds a lock.
+    /// Whether its holds cannot be recorded: a condition variable, a semaphore or a futex with which a
+    /// program builds a lock.
     pub(super) has_no_holds: bool,
     pub(super) is_semaphore: bool,
     /// The kind of what is waited for, if tasks are idle there.
@@ -49,14 +52,15 @@ pub(super) struct FactNames {
     pub(super) preempted_by: Option<(Option<String>, i64)>,
     /// The waiting during which klock ran instead of holders.
     pub(super) klock_ns: i64,
-    /// The number of periods in which the control group of its holders used up its quota of processor time, and the time in ns that its tasks
-    /// were stopped for that; `None` if the kernel did not tell.
+    /// The number of periods in which the control group of its holders used up its quota of processor time,
+    /// and the time in ns that its tasks were stopped for that; `None` if the kernel did not tell.
     pub(super) throttled: Option<(i64, i64)>,
     /// The lock that its holders waited for.
     pub(super) nested: Option<NestedLock>,
     /// The task that held it longest.
     pub(super) hog: Option<String>,
-    /// The task that passed it on after the longest waiting, with that waiting, the number of others, and the site where most was.
+    /// The task that passed it on after the longest waiting, with that waiting, the number of others, and the
+    /// site where most was.
     pub(super) passed_on: Option<(String, i64, usize, String)>,
 }
 
@@ -146,7 +150,8 @@ pub(super) fn trace_word(input: &Input<'_>) -> String {
     if path == "trace.parquet" { String::new() } else { format!(" {}", shell_word(&path)) }
 }
 
-/// Returns who ran longest instead of holders, by name: workers of one program are one; `None` within it for the idle task.
+/// Returns who ran longest instead of holders, by name: workers of one program are one; `None` within it for
+/// the idle task.
 fn preempted_by(parts: &LockParts, names: &Names) -> Option<(Option<String>, i64)> {
     let mut by_comm = FxHashMap::<Option<&str>, (i64, usize, TaskId)>::default();
     for (task, ns) in &parts.preempted_by {
@@ -221,7 +226,8 @@ const fn source(kind: LockKind) -> &'static str {
     }
 }
 
-/// Whether holds of locks of this kind cannot be recorded. A futex may be a part of a pthread lock, unless these are recorded, too.
+/// Whether holds of locks of this kind cannot be recorded. A futex may be a part of a pthread lock, unless
+/// these are recorded, too.
 fn has_no_holds(kind: LockKind, input: &Input<'_>) -> bool {
     let pthread = input.trace.info().source_of(LockKind::PthreadMutex);
     kind.is_idle()

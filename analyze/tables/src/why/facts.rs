@@ -21,9 +21,11 @@ use output::units;
 const LONGER_THAN_OTHERS: i128 = 4;
 /// As [`LONGER_THAN_OTHERS`], of a hand-off, if there is no other site.
 const LONGER_THAN_A_HANDOFF: i128 = 10;
-/// As [`LONGER_THAN_A_HANDOFF`]: a mean hold of this many ns is long, however long hand-offs take on a busy machine.
+/// As [`LONGER_THAN_A_HANDOFF`]: a mean hold of this many ns is long, however long hand-offs take on a busy
+/// machine.
 const LONG_NS: i128 = 100_000;
-/// Long holds are few if there are this many others for each, and their mean is [`LONGER_THAN_THE_REST`] times as long.
+/// Long holds are few if there are this many others for each, and their mean is [`LONGER_THAN_THE_REST`]
+/// times as long.
 const FEW: i128 = 9;
 const LONGER_THAN_THE_REST: i128 = 10;
 
@@ -108,7 +110,8 @@ pub(super) struct Facts {
     pub(super) waiters: i64,
     /// The lifetimes of the tasks that waited.
     pub(super) lifetimes_ns: i64,
-    /// The time from the start of the first of these tasks to the end of the last, and the time with an open hold.
+    /// The time from the start of the first of these tasks to the end of the last, and the time with an open
+    /// hold.
     pub(super) span_ns: i64,
     pub(super) held_ns: i64,
     /// The waits by the state of the holder, and by whose hold it was: see [`LockParts`].
@@ -141,9 +144,11 @@ pub(super) struct Facts {
     pub(super) longest_ppm: i64,
     /// The same; 0 if that wait is below 1 % of the trace.
     pub(super) victim_ppm: i64,
-    /// The signals that woke herds, the condition waits that these signals ended, and how many of these waits were in vain.
+    /// The signals that woke herds, the condition waits that these signals ended, and how many of these waits
+    /// were in vain.
     pub(super) herds: (i64, i64, i64),
-    /// The time from a wake-up in vain until its task had the lock, which is no wait for the lock; the lifetimes of these tasks.
+    /// The time from a wake-up in vain until its task had the lock, which is no wait for the lock; the
+    /// lifetimes of these tasks.
     pub(super) herd_ns: i64,
     pub(super) herd_lifetimes_ns: i64,
     pub(super) names: FactNames,
@@ -205,7 +210,8 @@ impl Facts {
             is_busy,
             is_unmeasured: !input.rules().measures_holds(*lock),
             can_be_shared: input.names.lock(*lock).is_some_and(|lock| can_be_shared(lock.kind)),
-            // A wait that is open at the end counts until then, a little longer than its process may have lived.
+            // A wait that is open at the end counts until then, a little longer than its process may have
+            // lived.
             waiters: i64::try_from(of_lock.waiters.len()).unwrap_or(i64::MAX),
             lifetimes_ns: lived(&mut of_lock.waiters.keys()).max(of_lock.waited_ns),
             tries: of_lock.tries,
@@ -243,7 +249,8 @@ impl Facts {
         }
     }
 
-    /// Returns the time in which the holders of a site ran, or held the lock in a state that was not recorded.
+    /// Returns the time in which the holders of a site ran, or held the lock in a state that was not
+    /// recorded.
     pub(super) fn holding_ns(&self, site: &SiteParts) -> i64 {
         let unknown_ns = if self.is_covered { 0 } else { site.caused[State::Unknown as usize] };
         site.caused[State::Running as usize] + unknown_ns
@@ -279,7 +286,8 @@ impl Facts {
         others.fold((0, 0), |(holds, ns), (_, other)| (holds + other.holds, ns + other.hold_ns))
     }
 
-    /// Returns the holds from a length on that are few, much longer than all others, and caused half of the waiting, and all others.
+    /// Returns the holds from a length on that are few, much longer than all others, and caused half of the
+    /// waiting, and all others.
     pub(super) fn few_long_holds<'a>(
         &self,
         sites: impl IntoIterator<Item = &'a SiteParts>,

@@ -1,7 +1,8 @@
 //! Thundering herds: for each mutex, the wake-ups of condition waits that were in vain.
 //!
-//! A wake-up is in vain if the woken task waits for the same condition variable again before it releases the mutex for anything else. The wait for
-//! the mutex is part of the condition wait, so its time is in no wait for the mutex.
+//! A wake-up is in vain if the woken task waits for the same condition variable again before it releases the
+//! mutex for anything else. The wait for the mutex is part of the condition wait, so its time is in no wait
+//! for the mutex.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -15,7 +16,8 @@ use intervals::{
 
 /// A signal or broadcast wakes a herd if it ends this many waits.
 const HERD: u32 = 3;
-/// Herds count if one in so many signals that end waits wakes one: threads that run late seem to be woken by the last signal.
+/// Herds count if one in so many signals that end waits wakes one: threads that run late seem to be woken by
+/// the last signal.
 const RARE: i64 = 10;
 
 /// The herds that came for one mutex.
@@ -77,7 +79,8 @@ struct Wake {
     vain: Vec<(TaskId, i64)>,
 }
 
-/// A signal that may still end waits, or whose waits may still be in vain. It counts once nothing refers to it.
+/// A signal that may still end waits, or whose waits may still be in vain. It counts once nothing refers to
+/// it.
 type SharedWake = Rc<RefCell<Wake>>;
 
 /// Finds herds.
@@ -232,7 +235,8 @@ mod tests {
             let own = |other: &&usize| rows[**other].task == row.task && rows[**other].lock.is_some();
             let before: Vec<usize> = (epoch..at).collect();
             let own_before: Vec<usize> = before.iter().filter(own).copied().collect();
-            // The wait must be the last thing that the task did with a condition variable, and its mutex its last release.
+            // The wait must be the last thing that the task did with a condition variable, and its mutex its
+            // last release.
             let is_of_condition = |at: &&usize| {
                 let row = &rows[**at];
                 row.lock.is_some_and(&is_condition)
@@ -261,7 +265,8 @@ mod tests {
                     && by.ts_ns >= rows[wait].ts_ns
             };
             let Some(wake) = before.iter().rfind(is_wake).copied() else { continue };
-            // The task's rows from then on: releases of the mutex right before a wait, before anything else ends it.
+            // The task's rows from then on: releases of the mutex right before a wait, before anything else
+            // ends it.
             let end = rows[at..].iter().position(is_lost).map_or(rows.len(), |lost| at + lost);
             let after: Vec<&Event> = rows[at + 1..end]
                 .iter()
@@ -343,7 +348,8 @@ mod tests {
 
         #[test]
         fn herds_are_those_of_the_model(events in prop_oneof![history(), orderly_history()]) {
-            // One lock becomes a condition variable, and the time of each task's release is that of its next wait.
+            // One lock becomes a condition variable, and the time of each task's release is that of its next
+            // wait.
             let mut events: Vec<Event> = events.into_iter().map(|event| match (event.lock, event.kind) {
                 (Some(LockId(1)), EventKind::Release) => Event { lock: Some(LockId(5)), kind: EventKind::Wake, ..event },
                 (Some(LockId(1)), _) => Event { lock: Some(LockId(5)), ..event },

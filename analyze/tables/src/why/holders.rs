@@ -1,4 +1,5 @@
-//! The sentences of verdicts on what holders do: they sleep, lack a CPU, hold the lock too long, or were not recorded.
+//! The sentences of verdicts on what holders do: they sleep, lack a CPU, hold the lock too long, or were not
+//! recorded.
 
 use std::cmp::Reverse;
 
@@ -251,13 +252,15 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns a rule that looks at this part. Without off-CPU times, no time asleep does not mean that nobody slept.
+    /// Returns a rule that looks at this part. Without off-CPU times, no time asleep does not mean that
+    /// nobody slept.
     fn seen(&self, ns: i64, limit: i64) -> Rule {
         if self.facts.is_covered || ns > 0 { self.rule(ns, limit) } else { Rule::default() }
     }
 }
 
-/// Returns whether a task that ran instead of a holder may have another priority: it is neither klock nor of the same name as who waited.
+/// Returns whether a task that ran instead of a holder may have another priority: it is neither klock nor of
+/// the same name as who waited.
 fn is_rival(task: &str, names: &FactNames) -> bool {
     let comm = |label: &str| label.split(" (").next().unwrap_or_default().to_owned();
     !is_klock(task) && names.waiter.as_deref().is_none_or(|waiter| comm(waiter) != comm(task))

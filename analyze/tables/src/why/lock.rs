@@ -39,7 +39,8 @@ pub struct JudgedLock {
     vain_ns: i64,
     /// The number of tasks that waited for it.
     pub waiters: usize,
-    /// The task that waited longest, with its share of its own lifetime; empty if it waited no more than others.
+    /// The task that waited longest, with its share of its own lifetime; empty if it waited no more than
+    /// others.
     #[serde(skip)]
     most: String,
     /// The command that goes on.
@@ -62,7 +63,8 @@ pub struct JudgedLock {
 pub struct Explanation {
     /// Who waited how long.
     pub cost: String,
-    /// The verdicts that are said: each with its evidence, its advice and what that would gain, or empty texts.
+    /// The verdicts that are said: each with its evidence, its advice and what that would gain, or empty
+    /// texts.
     pub findings: Vec<[String; 4]>,
     /// The values of the rules that do not hold, and the command that goes on.
     pub notes: Vec<String>,
@@ -145,7 +147,8 @@ impl JudgedLock {
         self.said().find(|finding| finding.verdict == Verdict::Quiet)
     }
 
-    /// Returns the parts of the waiting that are at least one per cent, largest first: `holders slept 97 %, hand-offs 2 %`.
+    /// Returns the parts of the waiting that are at least one per cent, largest first: `holders slept 97 %,
+    /// hand-offs 2 %`.
     fn divided(&self) -> String {
         let WaitParts { holding_ns, off_cpu_ns, asleep_ns, nested_ns, handoff_ns, not_known_ns, .. } =
             self.parts;
@@ -205,7 +208,8 @@ impl JudgedLock {
         Explanation { cost, findings: self.said().map(finding).collect(), notes }
     }
 
-    /// Writes the lock as text: a heading, the verdicts that are said, and the values of the rules that do not hold.
+    /// Writes the lock as text: a heading, the verdicts that are said, and the values of the rules that do
+    /// not hold.
     pub(super) fn write(&self, style: TextStyle, out: &mut (dyn Write + Send)) -> io::Result<()> {
         let Explanation { cost, findings, notes } = self.explain();
         let trace = self.trace.as_deref().map_or_else(String::new, |trace| format!("{trace}: "));

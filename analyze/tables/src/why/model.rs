@@ -1,5 +1,6 @@
-//! A slow and obviously correct model of the parts of waits and of the shares that verdicts look at: it visits every nanosecond of every
-//! wait. It shares only the definitions in docs/internals/causes.md with the table.
+//! A slow and obviously correct model of the parts of waits and of the shares that verdicts look at: it
+//! visits every nanosecond of every wait. It shares only the definitions in docs/internals/causes.md with the
+//! table.
 
 use std::collections::BTreeMap;
 

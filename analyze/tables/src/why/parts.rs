@@ -198,7 +198,8 @@ impl Sink for PartsByLock<'_> {
 }
 
 impl PartsByLock<'_> {
-    /// Whether a task may have had the lock that another one waited for: an interrupted task wakes others, too.
+    /// Whether a task may have had the lock that another one waited for: an interrupted task wakes others,
+    /// too.
     fn may_have(&self, task: TaskId, wait: &Wait) -> bool {
         let pid = |task: TaskId| self.names.task(task).map(|row| row.pid);
         let is_of_process =
@@ -227,7 +228,8 @@ impl PartsByLock<'_> {
                 add(parts.nested_in.entry((lock, site)).or_default(), caused.ns);
             }
             Detail::Asleep(syscall, stack) => {
-                // A task that left the CPU did so in the function that it called, whatever the kernel did for it.
+                // A task that left the CPU did so in the function that it called, whatever the kernel did for
+                // it.
                 let user = LockId(-1);
                 let place = (syscall, names.chain_number(user, stack));
                 add(parts.slept_in.entry(place).or_default(), caused.ns);

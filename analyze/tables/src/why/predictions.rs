@@ -19,13 +19,15 @@ const EVENTS: u64 = 50_000;
 pub struct Prediction {
     /// The change, as options of `klock whatif`.
     pub change: String,
-    /// The change of the length of the run, in millionths: negative if it becomes shorter. `None` if there is no prediction.
+    /// The change of the length of the run, in millionths: negative if it becomes shorter. `None` if there is
+    /// no prediction.
     pub change_ppm: Option<i64>,
     /// The end of its interval with the shorter run.
     pub low_ppm: Option<i64>,
     /// The end with the longer run.
     pub high_ppm: Option<i64>,
-    /// The change of the time that the same acquisitions of the lock take, in millionths: a program that runs for a fixed time does more in it.
+    /// The change of the time that the same acquisitions of the lock take, in millionths: a program that runs
+    /// for a fixed time does more in it.
     pub work_ppm: Option<i64>,
     /// The ends of its interval.
     pub work_low_ppm: Option<i64>,

@@ -1,4 +1,5 @@
-//! Each rule at its limit and a nanosecond below it, the sentences, and the sums of the parts on random histories.
+//! Each rule at its limit and a nanosecond below it, the sentences, and the sums of the parts on random
+//! histories.
 
 use proptest::{prelude::*, test_runner::Config};
 use trace_format::LockId;
@@ -37,7 +38,8 @@ fn facts() -> Facts {
     }
 }
 
-/// Adds a site whose holders made others wait for so long in this state, after this many holds of this length.
+/// Adds a site whose holders made others wait for so long in this state, after this many holds of this
+/// length.
 fn site(mut facts: Facts, state: State, caused_ns: i64, (holds, each_ns): (i64, i64)) -> Facts {
     let mut parts = SiteParts { holds, hold_ns: holds * each_ns, ..SiteParts::default() };
     parts.caused[state as usize] = caused_ns;
@@ -167,7 +169,8 @@ fn short_holds_are_too_often_if_the_lock_is_held_a_fifth_of_the_time() {
     assert!(holds(&long, Verdict::LongSite) && !holds(&long, Verdict::TooOften));
 }
 
-/// A lock with these holds at one place: a number, their length and the waiting that each caused. It is taken often.
+/// A lock with these holds at one place: a number, their length and the waiting that each caused. It is taken
+/// often.
 fn with_holds(holds: &[(i64, i64, i64)]) -> Facts {
     let caused = holds.iter().map(|(n, _, caused_ns)| n * caused_ns).sum();
     let mut facts = site(facts(), State::Running, caused, (0, 0));

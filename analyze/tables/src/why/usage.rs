@@ -17,7 +17,8 @@ use intervals::{
     items::{Columns, Hold, HoldId, Item, Needs, Outcome, Polling, Sink, Wait},
 };
 
-/// The use of one lock. Holds without waits change the first fields alone, which are together: every hold of a trace comes here.
+/// The use of one lock. Holds without waits change the first fields alone, which are together: every hold of
+/// a trace comes here.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct LockUse {

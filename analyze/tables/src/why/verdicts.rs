@@ -1,8 +1,9 @@
-//! The verdicts on a lock, one arm of [`Rules::apply`] each: the rule that decides it, its heading, the sentence with its numbers, the next step,
-//! and the change of which the gain is predicted.
+//! The verdicts on a lock, one arm of [`Rules::apply`] each: the rule that decides it, its heading, the
+//! sentence with its numbers, the next step, and the change of which the gain is predicted.
 //!
-//! For example, `nested` holds if the holders of the lock waited for other locks during 30 % of the waiting or more. Rules compare a share
-//! with a limit, and hold at equality. Shares are of all waiting for the lock, unless a rule uses another whole.
+//! For example, `nested` holds if the holders of the lock waited for other locks during 30 % of the waiting
+//! or more. Rules compare a share with a limit, and hold at equality. Shares are of all waiting for the lock,
+//! unless a rule uses another whole.
 
 use std::cmp::Reverse;
 
@@ -43,7 +44,8 @@ choices! {
         WriterBlocksReaders = "writer_blocks_readers",
         /// One acquisition site holds it much longer than the others, or than a hand-off takes.
         LongSite = "long_site",
-        /// Few holds are much longer than the others, and half of the waiting or more is for these. With off-CPU times their states say why.
+        /// Few holds are much longer than the others, and half of the waiting or more is for these. With
+        /// off-CPU times their states say why.
         FewLongHolds = "few_long_holds",
         /// One task has it most of the time and takes it again before others do.
         Hog = "hog",
@@ -121,8 +123,9 @@ pub(super) struct Rule {
     pub(super) change: Option<(ChangeKind, String, &'static str)>,
 }
 
-/// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others, at most three. A deadlock is said
-/// alone, as is a lock that limits nothing, except for its long hold. Of a lock that limits nothing but for polling or herds, only these are said.
+/// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others,
+/// at most three. A deadlock is said alone, as is a lock that limits nothing, except for its long hold. Of a
+/// lock that limits nothing but for polling or herds, only these are said.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let rules = Rules::new(facts);
     let mut findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
@@ -232,7 +235,8 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Returns the share of the waiting in which no task lacked a CPU: neither the holder, nor the waiter that came next.
+    /// Returns the share of the waiting in which no task lacked a CPU: neither the holder, nor the waiter
+    /// that came next.
     pub(super) fn with_cpu(&self, ns: i64) -> i64 {
         let WaitParts { waited_ns, handoff_ns, off_cpu_ns, .. } = self.parts;
         units::ppm(ns, waited_ns - handoff_ns - off_cpu_ns).unwrap_or(0)
@@ -253,7 +257,8 @@ impl<'a> Rules<'a> {
         units::ppm(self.facts.hog_ns, self.facts.all_held_ns).unwrap_or(0)
     }
 
-    /// Returns the share that the waiting has in the lifetimes of the tasks that waited, polled or came in vain.
+    /// Returns the share that the waiting has in the lifetimes of the tasks that waited, polled or came in
+    /// vain.
     fn pressure(&self) -> i64 {
         let facts = self.facts;
         units::ppm(self.parts.waited_ns, facts.lifetimes_ns)

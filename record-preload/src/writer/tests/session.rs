@@ -1,4 +1,5 @@
-//! A region in private memory and a thread that writes into it, with a reader that follows the links of its chunks.
+//! A region in private memory and a thread that writes into it, with a reader that follows the links of its
+//! chunks.
 
 use core::{
     alloc::Layout,

@@ -61,7 +61,8 @@ impl Session {
     }
 }
 
-/// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have released one.
+/// The locks that a thread holds, as far as they are recorded. It may hold fewer: another thread may have
+/// released one.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Held {
     /// Their addresses, in the order in which they were taken; one for each time.
@@ -159,14 +160,17 @@ fn errno(word: u64) -> Option<i32> {
     (1..=LAST).contains(&word).then_some(word as i32)
 }
 
-// Creations of threads: which task created a thread, by its `pthread_t`, which the C library uses again after the thread's end.
+// Creations of threads: which task created a thread, by its `pthread_t`, which the C library uses again after
+// the thread's end.
 
-/// The threads of a process whose creations and starts are told apart from the creations and starts of earlier threads.
+/// The threads of a process whose creations and starts are told apart from the creations and starts of
+/// earlier threads.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Threads {
     /// The creator and the time of the creation of threads that have not started to record themselves.
     created: FxHashMap<u64, (TaskId, i64)>,
-    /// Threads that record themselves, of which the creator has not recorded the creation yet. One for each session at most.
+    /// Threads that record themselves, of which the creator has not recorded the creation yet. One for each
+    /// session at most.
     started: FxHashMap<u64, TaskId>,
     /// The last thread that started at each address.
     last: FxHashMap<u64, TaskId>,

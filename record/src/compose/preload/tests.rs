@@ -1,4 +1,5 @@
-//! Histories of threads that record themselves, and the rows that they become. The number of a session is the thread's id.
+//! Histories of threads that record themselves, and the rows that they become. The number of a session is the
+//! thread's id.
 
 use std::sync::Arc;
 

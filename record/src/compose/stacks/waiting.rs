@@ -1,14 +1,15 @@
 //! Unwound stacks that wait for their events: stacks by CPU and number of the event in and out.
 //!
-//! The events of a CPU are numbered in the order in which they come, so nearly every stack is at the place of its number. That is memory that
-//! the processor fetches in time, and a hash table's is not.
+//! The events of a CPU are numbered in the order in which they come, so nearly every stack is at the place of
+//! its number. That is memory that the processor fetches in time, and a hash table's is not.
 
 use rustc_hash::FxHashMap;
 
 use crate::names::unwind::UnwoundId;
 
-/// The age from which frames have no event any more: events are composed within two rounds of being drained. If old frames were
-/// kept until the event numbers of their CPU wrap around, they would be given to another event.
+/// The age from which frames have no event any more: events are composed within two rounds of being drained.
+/// If old frames were kept until the event numbers of their CPU wrap around, they would be given to another
+/// event.
 pub(crate) const MAX_AGE_NS: u64 = 10_000_000_000;
 const PLACES: usize = 1 << 12;
 /// No stack is dropped while fewer than this are not at their places. Every task that is off-CPU has one.
@@ -38,8 +39,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a stack. Its event has no other one: a look for it among those without a place would find nothing, in a table that is larger than
-    /// the caches.
+    /// Adds a stack. Its event has no other one: a look for it among those without a place would find
+    /// nothing, in a table that is larger than the caches.
     pub(crate) fn insert(&mut self, (cpu, seq, peer): Key, stack: Unwound) {
         let index = cpu as usize;
         if self.places.len() <= index {

@@ -24,8 +24,8 @@ pub(crate) struct Call {
     stack: Option<StackId>,
     /// Events were lost since it began: it may be another call by now.
     pub(crate) is_stale: bool,
-    /// Since events were lost, the task waited on this lock or condition variable: if it is another call, then one on
-    /// the same lock.
+    /// Since events were lost, the task waited on this lock or condition variable: if it is another call,
+    /// then one on the same lock.
     pub(crate) same_lock: bool,
     pub(crate) is_refused: bool,
     /// The lock's owner died before.
@@ -98,7 +98,8 @@ impl Call {
         (self.space, self.address)
     }
 
-    /// The kind of call by which it takes its lock. A wait on a condition variable takes its mutex without a limit.
+    /// The kind of call by which it takes its lock. A wait on a condition variable takes its mutex without a
+    /// limit.
     fn call_kind(&self) -> Option<CallKind> {
         call_of(self.function).filter(|_| self.condition.is_none())
     }

@@ -36,7 +36,8 @@ pub(crate) enum Action {
         /// The only thread that can release the lock (0: none can), if the lock checks that.
         only_owner: Option<u32>,
     },
-    /// A function was called that both initialises and releases. `is_free` means that the lock is certainly free.
+    /// A function was called that both initialises and releases. `is_free` means that the lock is certainly
+    /// free.
     ReleasedOrInitialised {
         is_free: bool,
     },
@@ -104,7 +105,8 @@ impl Fact {
         if self.is_condition_wait() { Some(Mode::Exclusive) } else { mode_of(api::object(self.function)) }
     }
 
-    /// The kind of call, if it does not wait without limit. A wait on a condition variable takes its mutex without a limit.
+    /// The kind of call, if it does not wait without limit. A wait on a condition variable takes its mutex
+    /// without a limit.
     pub(crate) fn call(&self) -> Option<CallKind> {
         if self.is_condition_wait() { None } else { call_of(self.function) }
     }

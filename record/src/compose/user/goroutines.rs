@@ -1,7 +1,8 @@
 //! Turns facts about waits of goroutines for mutexes of Go into rows.
 //!
-//! A goroutine that waits leaves its thread, and may go on in another one. So a wait belongs to the goroutine, which is a task of its
-//! own in the trace. Meanwhile, the scheduler waits for futexes on the thread.
+//! A goroutine that waits leaves its thread, and may go on in another one. So a wait belongs to the
+//! goroutine, which is a task of its own in the trace. Meanwhile, the scheduler waits for futexes on the
+//! thread.
 
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockId, Mode, StackId, TaskId};

@@ -1,8 +1,8 @@
 //! The present holders of each lock, according to its acquisitions and releases.
 //!
-//! Either one task holds a lock exclusively, or any number of tasks share it; each of them as many times as it took it. A
-//! task that gets the lock in a mode that excludes another holder proves that this hold is over, whether its release was
-//! recorded or not.
+//! Either one task holds a lock exclusively, or any number of tasks share it; each of them as many times as
+//! it took it. A task that gets the lock in a mode that excludes another holder proves that this hold is
+//! over, whether its release was recorded or not.
 
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -70,8 +70,8 @@ impl Holders {
         self.by_lock.get(&lock).into_iter().flatten().any(|holder| holder.key == at.key)
     }
 
-    /// Returns another holder that keeps the record's task from taking the lock in this mode; `None` if the record's task
-    /// holds the lock itself.
+    /// Returns another holder that keeps the record's task from taking the lock in this mode; `None` if the
+    /// record's task holds the lock itself.
     pub(crate) fn blocker(&self, at: &Header, lock: LockId, mode: Mode) -> Option<TaskId> {
         if self.has(at, lock) {
             return None;

@@ -38,7 +38,8 @@ impl OpenCalls {
         self.by_task.get(&at.key).into_iter().flatten().any(|call| call.matches(fact))
     }
 
-    /// Removes the call that `fact` ends. If no such call is known for certain, returns the address of its lock, or 0.
+    /// Removes the call that `fact` ends. If no such call is known for certain, returns the address of its
+    /// lock, or 0.
     pub(crate) fn close(&mut self, at: &Header, fact: &Fact, context: &mut Context<'_>) -> Result<Call, u64> {
         let call = self.by_task.get_mut(&at.key).and_then(|calls| {
             let index = calls.iter().rposition(|call| call.matches(fact))?;

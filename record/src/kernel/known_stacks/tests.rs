@@ -25,8 +25,8 @@ impl Model {
         Self(Rc::new(RefCell::new(State { room, ..State::default() })))
     }
 
-    /// Returns the stack that a program recognizes, and the stack by frame pointers that it needs for that. Like the program, but
-    /// `bytes` are those of a copy.
+    /// Returns the stack that a program recognizes, and the stack by frame pointers that it needs for that.
+    /// Like the program, but `bytes` are those of a copy.
     pub(crate) fn recognize(&self, mut key: KnownStackKey, bp: u64, bytes: &[u8]) -> Option<(i32, i32)> {
         let state = self.0.borrow();
         for variant in 0..VARIANTS {
@@ -97,8 +97,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Programs recognize what was added since its process was forgotten, and nothing else, and no place is written to within the time in
-    /// which a program may read it.
+    /// Programs recognize what was added since its process was forgotten, and nothing else, and no place is
+    /// written to within the time in which a program may read it.
     #[test]
     fn what_programs_recognize_was_added_and_not_forgotten(
         steps in prop::collection::vec(any_step(), 0..200),

@@ -1,4 +1,5 @@
-//! The call frame information of ELF files (`.eh_frame` or `.debug_frame`), as rows of an unwind table, and the functions in it.
+//! The call frame information of ELF files (`.eh_frame` or `.debug_frame`), as rows of an unwind table, and
+//! the functions in it.
 //!
 //! Runs in the parser process only.
 
@@ -94,7 +95,8 @@ fn bases(elf: &ElfFile<'_>) -> BaseAddresses {
         .set_got(address(".got"))
 }
 
-/// Completes the rows of a Go program, which describe neither frame pointers nor the functions that change to the scheduler's stack.
+/// Completes the rows of a Go program, which describe neither frame pointers nor the functions that change to
+/// the scheduler's stack.
 fn complete_go(elf: &ElfFile<'_>, rows: &mut [(u64, Rule)]) {
     for (_, rule) in rows.iter_mut() {
         // A function with a frame keeps a frame pointer below the return address.
@@ -106,8 +108,9 @@ fn complete_go(elf: &ElfFile<'_>, rows: &mut [(u64, Rule)]) {
     }
     for symbol in elf.symbols() {
         let rule = match symbol.name().map(|name| name.trim_end_matches(".abi0")) {
-            // It has no frame and leaves the frame pointer, which points to its caller's frame on the goroutine's stack and leads to the
-            // caller's caller. The caller itself, a function of the runtime, is left out.
+            // It has no frame and leaves the frame pointer, which points to its caller's frame on the
+            // goroutine's stack and leads to the caller's caller. The caller itself, a function of the
+            // runtime, is left out.
             Ok("runtime.systemstack") => Rule::FRAME_POINTER,
             // The goroutine does not wait: the thread looks for another one.
             Ok("runtime.mcall") => Rule::End,
@@ -220,7 +223,8 @@ fn rule<'a, S: UnwindSection<Bytes<'a>>>(row: &UnwindTableRow<usize>, section: &
     cfa.map_or(Rule::None, |cfa| Rule::Frame(cfa, saved))
 }
 
-/// Recognizes the expressions that linkers write for the procedure linkage table, and compilers for realigned stacks.
+/// Recognizes the expressions that linkers write for the procedure linkage table, and compilers for realigned
+/// stacks.
 fn cfa_of(operations: &[Operation<Bytes<'_>>]) -> Option<Cfa> {
     const IP: Register = X86_64::RA;
     match *operations {

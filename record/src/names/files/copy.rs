@@ -1,7 +1,7 @@
 //! Copies a file into memory that nobody can shrink, in bounded amounts.
 //!
-//! A mapping of a file that its owner truncates raises SIGBUS, so a file is read and its copy is mapped. Holes stay holes, so a
-//! sparse file costs no memory.
+//! A mapping of a file that its owner truncates raises SIGBUS, so a file is read and its copy is mapped.
+//! Holes stay holes, so a sparse file costs no memory.
 
 use std::{
     fs::File,
@@ -89,8 +89,8 @@ fn map(file: &File, length: u64) -> io::Result<&'static [u8]> {
     if length == 0 {
         return Ok(&[]);
     }
-    // SAFETY: a new mapping at an address of the kernel's choice, which is never unmapped. The file is sealed: it neither
-    // shrinks nor changes.
+    // SAFETY: a new mapping at an address of the kernel's choice, which is never unmapped. The file is
+    // sealed: it neither shrinks nor changes.
     unsafe {
         let start = mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::PRIVATE, file, 0)?;
         Ok(std::slice::from_raw_parts(start.cast::<u8>(), length))

@@ -25,8 +25,8 @@ impl TargetFiles {
         Ok(())
     }
 
-    /// Opens the file with a file's debug information: by its build id or its link, below the system's directory of debug
-    /// information, then below the root of its process.
+    /// Opens the file with a file's debug information: by its build id or its link, below the system's
+    /// directory of debug information, then below the root of its process.
     pub(super) fn find_debug(&mut self, id: FileId) -> Option<OwnedFd> {
         let FileOwner { pid, uid } = self.owner(id);
         let (folder, name) = self.file(id).path.rsplit_once('/')?;

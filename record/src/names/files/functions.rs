@@ -1,4 +1,5 @@
-//! Functions to probe, and their offsets in the file: the pthread functions of a libc, and those in which locks of Rust and Go wait.
+//! Functions to probe, and their offsets in the file: the pthread functions of a libc, and those in which
+//! locks of Rust and Go wait.
 //!
 //! Runs in the parser process only.
 
@@ -48,7 +49,8 @@ pub(super) fn functions(bytes: &[u8]) -> object::Result<Vec<Function>> {
     Ok(found)
 }
 
-/// Merges the two entries if glibc uses one function to initialise and to unlock a spin lock, as it does on x86.
+/// Merges the two entries if glibc uses one function to initialise and to unlock a spin lock, as it does on
+/// x86.
 fn merge_spin(functions: &mut Vec<Function>) {
     let offsets_of = |symbol: &str| {
         functions.iter().find(|function| function.symbol == symbol).map(|function| function.offsets.clone())
@@ -61,9 +63,9 @@ fn merge_spin(functions: &mut Vec<Function>) {
     }
 }
 
-/// Moves the probe of `pthread_spin_lock` behind its first instruction on x86. That instruction is the first attempt,
-/// `lock decl (%rdi)`, and the next one jumps if it failed. The kernel cannot probe an instruction with a lock prefix, and at the
-/// jump the result of the attempt is known.
+/// Moves the probe of `pthread_spin_lock` behind its first instruction on x86. That instruction is the first
+/// attempt, `lock decl (%rdi)`, and the next one jumps if it failed. The kernel cannot probe an instruction
+/// with a lock prefix, and at the jump the result of the attempt is known.
 fn step_into_spin(functions: &mut [Function], bytes: &[u8]) {
     const ATTEMPT: [u8; 3] = [0xf0, 0xff, 0x0f];
     const JUMP_IF_NOT_ZERO: u8 = 0x75;
@@ -80,10 +82,11 @@ fn step_into_spin(functions: &mut [Function], bytes: &[u8]) {
     }
 }
 
-// The functions in which locks of Rust's standard library and of Go wait: a program's bytes in, offsets of probes out.
+// The functions in which locks of Rust's standard library and of Go wait: a program's bytes in, offsets of
+// probes out.
 //
-// Such functions are local, so the symbol table names them; a stripped program has none. A program may contain several copies of
-// one function.
+// Such functions are local, so the symbol table names them; a stripped program has none. A program may
+// contain several copies of one function.
 //
 // Runs in the parser process only.
 
@@ -146,8 +149,8 @@ pub(super) fn slow_paths(bytes: &[u8], language: Language) -> Result<Vec<Functio
     if functions.is_empty() { Err("it has no function in which they wait".to_owned()) } else { Ok(functions) }
 }
 
-/// Returns the slow path that a symbol of Rust names, in any version of the standard library with futexes (1.62) and in both
-/// manglings: `std::sys::sync::mutex::futex::Mutex::lock_contended`.
+/// Returns the slow path that a symbol of Rust names, in any version of the standard library with futexes
+/// (1.62) and in both manglings: `std::sys::sync::mutex::futex::Mutex::lock_contended`.
 fn rust_function(symbol: &str) -> Option<&'static str> {
     let function = [RUST_MUTEX, RUST_READ, RUST_WRITE].into_iter().find(|name| symbol.contains(name))?;
     let name = demangled(symbol)?.replace(['<', '>'], "");
@@ -157,8 +160,8 @@ fn rust_function(symbol: &str) -> Option<&'static str> {
     (is_futex && owner.ends_with(lock)).then_some(function)
 }
 
-/// Whether a Go program was built with Go 1.18 or later, which store its version in the build information instead of a pointer to
-/// it. They pass arguments in registers (`debug/buildinfo`).
+/// Whether a Go program was built with Go 1.18 or later, which store its version in the build information
+/// instead of a pointer to it. They pass arguments in registers (`debug/buildinfo`).
 fn passes_arguments_in_registers(elf: &ElfFile<'_>) -> bool {
     const MAGIC: &[u8] = b"\xff Go buildinf:";
     const FLAGS: usize = 15;

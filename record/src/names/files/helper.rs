@@ -1,4 +1,5 @@
-//! Helper processes: started from klock's own program, asked one question at a time, and killed if they do not answer.
+//! Helper processes: started from klock's own program, asked one question at a time, and killed if they do
+//! not answer.
 
 use std::{
     fs, io,
@@ -25,12 +26,13 @@ use crate::{stop::Stop, system::priority::raise_priority_of};
 
 /// First argument of a helper process.
 pub(super) const ARGUMENT: &str = "__target-files";
-/// The parser's user is this number plus klock's PID: no system assigns users from this range (systemd's `UIDS-GIDS`), and
-/// the parsers of two recordings cannot signal each other.
+/// The parser's user is this number plus klock's PID: no system assigns users from this range (systemd's
+/// `UIDS-GIDS`), and the parsers of two recordings cannot signal each other.
 const FIRST_UID: u32 = 1_950_000_000;
 /// Time for the start of a helper on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 30 });
-/// A helper that computes, rather than waits, may take longer by this factor, because others may need the processors.
+/// A helper that computes, rather than waits, may take longer by this factor, because others may need the
+/// processors.
 const BUSY_FACTOR: u32 = 10;
 /// Time between two looks at whether a helper may still take time.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -215,7 +217,8 @@ impl Running {
             if started.elapsed() < limit.limit {
                 continue;
             }
-            // Whether it is stuck or only slow depends on the processor time that it got, not on that which passed.
+            // Whether it is stuck or only slow depends on the processor time that it got, not on that which
+            // passed.
             let usage = self.usage();
             let per_second = rustix::param::clock_ticks_per_second().max(1);
             let used = Duration::from_millis(1000 * usage.ticks.saturating_sub(ticks_at_start) / per_second);
@@ -244,7 +247,8 @@ struct Usage {
 
 /// Runs this process as a helper, if its arguments ask for that. Returns its exit code.
 ///
-/// Programs that call [`record`](crate::record()) call this first in `main`: klock starts its helpers from the running program.
+/// Programs that call [`record`](crate::record()) call this first in `main`: klock starts its helpers from
+/// the running program.
 pub fn run_helper() -> Option<i32> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != ARGUMENT {
@@ -286,8 +290,9 @@ static RUN_HELPER: extern "C" fn() = {
     run
 };
 
-// The processes of this recorder: klock, and the helpers that it starts. They are not recorded. Recorded tasks are woken by them, and by
-// interrupts that come while they run, but their frames are of no use, and klock's own file takes a tenth of a second to read.
+// The processes of this recorder: klock, and the helpers that it starts. They are not recorded. Recorded
+// tasks are woken by them, and by interrupts that come while they run, but their frames are of no use, and
+// klock's own file takes a tenth of a second to read.
 
 /// Number of helpers that can be known; there are some six.
 const HELPERS: usize = 16;

@@ -1,4 +1,5 @@
-//! The language of a program, by what its linker leaves in every program: Go's build information, or rustc's name in the comments.
+//! The language of a program, by what its linker leaves in every program: Go's build information, or rustc's
+//! name in the comments.
 
 use object::{
     Endianness, elf,
@@ -30,7 +31,8 @@ pub(crate) fn language<'data, R: ReadRef<'data>>(data: R) -> Option<Language> {
     comment.windows(5).any(|word| word == b"rustc").then_some(Language::Rust)
 }
 
-// Readable names of symbols. A mangled symbol enters, the name of the source leaves; every other name stays as it is.
+// Readable names of symbols. A mangled symbol enters, the name of the source leaves; every other name stays
+// as it is.
 
 /// Demangles a symbol of C++ or Rust. A name without a mangling prefix is one of C: `f` is no `float`.
 pub(super) fn demangled(name: &str) -> Option<String> {

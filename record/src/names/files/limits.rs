@@ -1,11 +1,12 @@
-//! Limits of time and of failures: the files of one user must not delay or hide the files of others. A file that fails costs its user a
-//! strike; a helper's answer takes time from the file's budget.
+//! Limits of time and of failures: the files of one user must not delay or hide the files of others. A file
+//! that fails costs its user a strike; a helper's answer takes time from the file's budget.
 
 use std::time::Duration;
 
 use super::{CallError, FileId, FileOwner, LEFT_OUT, MAX_STRIKES, TargetFiles, WaitLimit};
 
-/// Maximum time after a recording ended on request, for all files of processes of another user; and if one of them went wrong before.
+/// Maximum time after a recording ended on request, for all files of processes of another user; and if one of
+/// them went wrong before.
 const MAX_AFTER_STOP: Duration = Duration::from_secs(10);
 pub(super) const MAX_AFTER_STOP_AND_STRIKE: Duration = Duration::from_millis(300);
 
@@ -25,8 +26,8 @@ impl TargetFiles {
         })
     }
 
-    /// Returns the process on whose behalf a file is read: of those that map it, one of klock's own user, or else of the user with
-    /// the fewest files that went wrong.
+    /// Returns the process on whose behalf a file is read: of those that map it, one of klock's own user, or
+    /// else of the user with the fewest files that went wrong.
     pub(super) fn owner(&self, id: FileId) -> FileOwner {
         let standing = |owner: &&FileOwner| (!is_own_user(owner.uid), self.strikes(owner.uid));
         let owners = &self.file(id).owners;

@@ -1,8 +1,8 @@
-//! Messages between klock and its helper processes: MessagePack behind its length, and at most one descriptor. An unwind table has tens of
-//! thousands of numbers, which take too long as text.
+//! Messages between klock and its helper processes: MessagePack behind its length, and at most one
+//! descriptor. An unwind table has tens of thousands of numbers, which take too long as text.
 //!
-//! Both ends check the length before they allocate. An answer of a parser may come from a process that a hostile file has
-//! taken over, so its strings and lists are limited again by the code that uses them.
+//! Both ends check the length before they allocate. An answer of a parser may come from a process that a
+//! hostile file has taken over, so its strings and lists are limited again by the code that uses them.
 
 use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
@@ -61,8 +61,8 @@ pub(super) enum ParseRequest {
     Load { file: u32 },
     /// Reads a file with the debug information of `file`. The answer is a `bool`: whether it belongs to it.
     LoadDebug { file: u32 },
-    /// Reads the language of a program, whose descriptor comes with the request. The answer is an `Option` of a
-    /// [`Language`].
+    /// Reads the language of a program, whose descriptor comes with the request. The answer is an `Option` of
+    /// a [`Language`].
     Language,
     /// Names code at offsets of files. The answer is a [`NamedCode`] for each, timed one by one.
     Symbols { of: Vec<(u32, u64)> },
@@ -72,7 +72,8 @@ pub(super) enum ParseRequest {
     Functions { file: u32 },
     /// Finds the slow paths of a language's locks. The answer is a list of [`Function`], or the reason.
     SlowPaths { file: u32, language: Language },
-    /// Reads the unwind table from row `first` on. The answer is an [`UnwindPage`](crate::names::unwind::UnwindPage).
+    /// Reads the unwind table from row `first` on. The answer is an
+    /// [`UnwindPage`](crate::names::unwind::UnwindPage).
     Unwind { file: u32, first: usize },
 }
 
@@ -132,8 +133,8 @@ pub(crate) struct Function {
 }
 
 impl SymbolFrame {
-    /// Returns the functions of a symbol: those that were inlined at the address, innermost first, then the function that
-    /// contains them.
+    /// Returns the functions of a symbol: those that were inlined at the address, innermost first, then the
+    /// function that contains them.
     pub(crate) fn all_of(symbol: &Sym<'_>) -> Vec<Self> {
         let mut frames = Vec::with_capacity(1 + symbol.inlined.len());
         for function in symbol.inlined.iter().rev().take(MAX_INLINED) {

@@ -1,4 +1,5 @@
-//! Opens and parses the files that recorded processes map: finds their build ids, symbols, variables and functions to probe.
+//! Opens and parses the files that recorded processes map: finds their build ids, symbols, variables and
+//! functions to probe.
 //!
 //! The owner of a recorded process controls these files, so klock itself neither opens nor reads them:
 //!
@@ -7,8 +8,8 @@
 //! | open the very file that is mapped | the opener, a process with klock's privileges that reads no file | it is killed after two seconds |
 //! | parse its contents | the parser, a process without privileges | it is killed when the file has used up its time, or dies at its limits |
 //!
-//! A file that went wrong is not tried again. A user whose files go wrong several times gets no names any more; files that a
-//! process of another user maps, too, are unaffected.
+//! A file that went wrong is not tried again. A user whose files go wrong several times gets no names any
+//! more; files that a process of another user maps, too, are unaffected.
 
 use std::{
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
@@ -225,8 +226,8 @@ impl TargetFiles {
         Ok(id)
     }
 
-    /// Notes that a process maps an open file, too. Returns whether it is the first one of its user: what could not be read for the
-    /// others may be read now.
+    /// Notes that a process maps an open file, too. Returns whether it is the first one of its user: what
+    /// could not be read for the others may be read now.
     pub(crate) fn join(&mut self, id: FileId, owner: FileOwner) -> bool {
         let file = self.file_mut(id);
         let is_new = file.owners.iter().all(|known| known.uid != owner.uid);
@@ -249,8 +250,8 @@ impl TargetFiles {
         self.file(id).facts.clone().unwrap_or_default()
     }
 
-    /// Returns the language of a program, if it has locks of its own. Reads a few parts of the file, which may be large, and does not
-    /// load it.
+    /// Returns the language of a program, if it has locks of its own. Reads a few parts of the file, which
+    /// may be large, and does not load it.
     pub(crate) fn language(&mut self, id: FileId) -> Option<Language> {
         self.may_be_read(id).ok()?;
         let descriptor = self.descriptor(id);
@@ -428,8 +429,8 @@ impl TargetFiles {
         self.forget_held_unless_running();
     }
 
-    /// Notes that another parser will be started, which holds no files. A parser that was not asked because the recording ended
-    /// still runs, and holds its files.
+    /// Notes that another parser will be started, which holds no files. A parser that was not asked because
+    /// the recording ended still runs, and holds its files.
     fn forget_held_unless_running(&mut self) {
         if !self.parser.is_running() {
             self.held.clear();

@@ -1,10 +1,11 @@
-//! The opener, a helper process with klock's privileges: opens files that targets map, and reads none of them.
+//! The opener, a helper process with klock's privileges: opens files that targets map, and reads none of
+//! them.
 //!
-//! Opening is a step of its own because it can block for good: a file system in user space answers when it likes. klock then
-//! kills this process.
+//! Opening is a step of its own because it can block for good: a file system in user space answers when it
+//! likes. klock then kills this process.
 //!
-//! A file is found without an effect on it (`O_PATH`), compared with the mapping, and only then opened for reading. Links
-//! that a target plants lead nowhere outside of the target's own root directory.
+//! A file is found without an effect on it (`O_PATH`), compared with the mapping, and only then opened for
+//! reading. Links that a target plants lead nowhere outside of the target's own root directory.
 
 use std::{
     io,
@@ -49,7 +50,8 @@ pub(super) fn serve(socket: &UnixStream) -> io::Result<()> {
 fn open_requested(request: &OpenRequest) -> io::Result<(OwnedFd, u64)> {
     match request {
         OpenRequest::Mapped { pid, range: (start, end), device, inode, path } => {
-            // The link leads to the mapped file itself, wherever that is now. Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+            // The link leads to the mapped file itself, wherever that is now. Needs CAP_CHECKPOINT_RESTORE or
+            // CAP_SYS_ADMIN.
             let link = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
             if let Ok(file) = open(link, FIND, Mode::empty()) {
                 let meta = regular(&file)?;

@@ -1,6 +1,7 @@
 //! The parser, a helper process without privileges: parses the files that targets map.
 //!
-//! Files come as descriptors. A file that makes this process crash, grow or loop costs no more than its own symbols.
+//! Files come as descriptors. A file that makes this process crash, grow or loop costs no more than its own
+//! symbols.
 
 use std::{
     cell::OnceCell,
@@ -42,8 +43,8 @@ struct Parser {
     bytes: u64,
 }
 
-/// A file that was read. It stays until this process ends: blazesym keeps what it read by path, and the path of a copy is the number
-/// of its descriptor, which must not become the descriptor of another file.
+/// A file that was read. It stays until this process ends: blazesym keeps what it read by path, and the path
+/// of a copy is the number of its descriptor, which must not become the descriptor of another file.
 struct Loaded {
     copy: FileCopy,
     facts: ElfFacts,
@@ -58,7 +59,8 @@ impl Loaded {
         self.unwind.get_or_init(|| cfi::rows(self.copy.bytes))
     }
 
-    /// Returns the way from the code at an address to its caller. The table of a file is read as a whole only if it has no index.
+    /// Returns the way from the code at an address to its caller. The table of a file is read as a whole only
+    /// if it has no index.
     fn rule_at(&self, address: u64) -> Rule {
         cfi::indexed_rule(self.copy.bytes, address).unwrap_or_else(|| {
             let rows = self.unwind_rows();

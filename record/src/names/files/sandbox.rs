@@ -27,8 +27,8 @@ use super::copy::MAX_FILE_BYTES;
 
 /// The directory in which a process finds its own descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd";
-/// Address space of a parser without files. A file adds [`SPACE_PER_BYTE`] times its size, because its copy is mapped twice and its
-/// debug information may be compressed.
+/// Address space of a parser without files. A file adds [`SPACE_PER_BYTE`] times its size, because its copy
+/// is mapped twice and its debug information may be compressed.
 pub(super) const BASE_SPACE: u64 = 512 << 20;
 /// Address space for each byte of a file.
 pub(super) const SPACE_PER_BYTE: u64 = 4;
@@ -73,7 +73,8 @@ pub(super) fn restrict_parser(uid: u32) -> io::Result<&'static str> {
     limit(Resource::Cpu, MAX_SECONDS, MAX_SECONDS)?;
     limit(Resource::Nofile, MAX_DESCRIPTORS, MAX_DESCRIPTORS)?;
     limit(Resource::Fsize, MAX_FILE_BYTES, MAX_FILE_BYTES)?;
-    // Kernels before 5.13 have no Landlock, and it may be disabled. The filter of system calls is there in any case.
+    // Kernels before 5.13 have no Landlock, and it may be disabled. The filter of system calls is there in
+    // any case.
     let _ = deny_file_system();
     filter_system_calls()?;
     Ok(directory)
@@ -85,7 +86,8 @@ pub(super) fn allow_space(file_bytes: u64) -> io::Result<()> {
     limit(Resource::As, space.min(MAX_SPACE), MAX_SPACE)
 }
 
-/// Used where the parser's own user does not exist, as in a container with few users. systemd leaves it unused, too.
+/// Used where the parser's own user does not exist, as in a container with few users. systemd leaves it
+/// unused, too.
 const UNUSED_ID: u32 = 65_533;
 
 fn change_user(uid: u32) -> io::Result<()> {
@@ -131,8 +133,8 @@ fn deny_file_system() -> io::Result<()> {
     // All rights of Landlock's first version (`include/uapi/linux/landlock.h`).
     let rights: u64 = (1 << 13) - 1;
     let size = size_of_val(&rights);
-    // SAFETY: the attributes of that version are this one number, which outlives the call. The descriptor stays open, which does
-    // no harm.
+    // SAFETY: the attributes of that version are this one number, which outlives the call. The descriptor
+    // stays open, which does no harm.
     let denied = unsafe {
         let rules = libc::syscall(libc::SYS_landlock_create_ruleset, &raw const rights, size, 0);
         if rules < 0 { rules } else { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) }

@@ -1,8 +1,9 @@
 //! Gives local functions of stripped libraries the names of exported functions.
 //!
-//! An exported function whose last step is a call ends with a jump, so its own frame is not on the stack while the other
-//! function runs. In a stripped library that one has no name: `pthread_join` and `sem_wait` of glibc wait in such functions.
-//! They get the name of the exported function. `.eh_frame`, which is never stripped, tells where functions begin.
+//! An exported function whose last step is a call ends with a jump, so its own frame is not on the stack
+//! while the other function runs. In a stripped library that one has no name: `pthread_join` and `sem_wait`
+//! of glibc wait in such functions. They get the name of the exported function. `.eh_frame`, which is never
+//! stripped, tells where functions begin.
 //!
 //! Runs in the parser process only.
 
@@ -17,8 +18,8 @@ const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
 /// Maximum number of bytes of code that are read. The largest libraries have less.
 const MAX_CODE_BYTES: usize = 256 << 20;
-/// Maximum number of exported functions that end with a local one of their name: six join a thread in glibc. In libgomp, 20 end with the
-/// function that wakes a thread.
+/// Maximum number of exported functions that end with a local one of their name: six join a thread in glibc.
+/// In libgomp, 20 end with the function that wakes a thread.
 const MAX_CALLERS: u32 = 8;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +29,8 @@ pub(super) struct LocalFunction {
     name: String,
 }
 
-/// Returns the local functions that exported ones end with, sorted by address. A file with a symbol table and a file for
-/// another machine than x86-64 have none.
+/// Returns the local functions that exported ones end with, sorted by address. A file with a symbol table and
+/// a file for another machine than x86-64 have none.
 pub(super) fn local_functions(bytes: &[u8]) -> Vec<LocalFunction> {
     let Ok(elf) = ElfFile::parse(bytes) else { return Vec::new() };
     if elf.architecture() != Architecture::X86_64 || elf.symbols().next().is_some() {

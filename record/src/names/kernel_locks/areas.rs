@@ -1,9 +1,10 @@
-//! Names locks outside of slabs: in per-CPU variables, in the data of memory nodes, and in the hash table of futexes.
+//! Names locks outside of slabs: in per-CPU variables, in the data of memory nodes, and in the hash table of
+//! futexes.
 
 // Per-CPU variables, such as run queues.
 //
-// The kernel's types list the variables and their offsets. The addresses of the per-CPU areas are not exported by every kernel,
-// so they are derived from the run queue of the task that runs on each CPU.
+// The kernel's types list the variables and their offsets. The addresses of the per-CPU areas are not
+// exported by every kernel, so they are derived from the run queue of the task that runs on each CPU.
 
 use std::ops::Range;
 
@@ -81,8 +82,8 @@ pub(super) struct Nodes {
 const MAX_NODES: u32 = 1024;
 
 impl Nodes {
-    /// Finds the nodes through the running task's memory control group, which has a part for each node. Returns `None` without
-    /// such groups.
+    /// Finds the nodes through the running task's memory control group, which has a part for each node.
+    /// Returns `None` without such groups.
     pub(super) fn find(memory: &mut impl Memory, types: &TypeInfo) -> Option<Self> {
         let task = memory.task(None)?;
         let controllers = memory.word(task + types.offset("task_struct", "cgroups")?)?;
@@ -123,8 +124,8 @@ impl Nodes {
 
 // Names locks in the hash table of futexes.
 //
-// The address of the table is in a variable without a type in BTF, so the variable's layout is that of the kernel's source
-// (`kernel/futex/core.c`).
+// The address of the table is in a variable without a type in BTF, so the variable's layout is that of the
+// kernel's source (`kernel/futex/core.c`).
 
 /// The hash table, or one for each memory node.
 #[derive(Debug, Default)]
@@ -133,14 +134,16 @@ pub(super) struct Buckets {
     bucket_bytes: u64,
 }
 
-/// Maximum number of buckets in a table. Tables are sized by the number of CPUs, so more means a wrong layout.
+/// Maximum number of buckets in a table. Tables are sized by the number of CPUs, so more means a wrong
+/// layout.
 const MAX_BUCKETS: u64 = 1 << 24;
 
 impl Buckets {
     /// Reads the tables' addresses from `__futex_data`, a variable at the address `data`.
     pub(super) fn find(memory: &mut impl Memory, types: &TypeInfo, data: u64) -> Option<Self> {
         let bucket_bytes = types.size("futex_hash_bucket")?;
-        // Since 6.16, which introduced tables per process: { mask, shift, tables of the nodes }; before: { table, size }.
+        // Since 6.16, which introduced tables per process: { mask, shift, tables of the nodes }; before: {
+        // table, size }.
         let (count, tables) = if types.size("futex_private_hash").is_some() {
             let tables = (0..u64::from(MAX_NODES))
                 .map_while(|node| memory.word(data + 16 + 8 * node).filter(|t| t >> 63 == 1));

@@ -1,8 +1,9 @@
-//! Finds the direct mapping of physical memory and the array of page descriptors, which are randomised at boot.
+//! Finds the direct mapping of physical memory and the array of page descriptors, which are randomised at
+//! boot.
 //!
-//! Their addresses are in exported variables, but kallsyms need not list these. Otherwise they are derived from a page of klock's
-//! own: `/proc/self/pagemap` gives its number, and the page cache its descriptor. Both results are verified by finding the
-//! running task in the cache `task_struct`.
+//! Their addresses are in exported variables, but kallsyms need not list these. Otherwise they are derived
+//! from a page of klock's own: `/proc/self/pagemap` gives its number, and the page cache its descriptor. Both
+//! results are verified by finding the running task in the cache `task_struct`.
 
 use std::{
     fs::File,
@@ -27,7 +28,8 @@ const STEP: u64 = 1 << 30;
 const MAX_STEPS: u64 = 16 << 10;
 /// Lowest address of the direct mapping.
 const MIN_ADDRESS: u64 = 0xff00_0000_0000_0000;
-/// Number of times that klock's page may be moved. In 1 ms, that happened to 7 of 44,000 pages of a machine that made room all the time.
+/// Number of times that klock's page may be moved. In 1 ms, that happened to 7 of 44,000 pages of a machine
+/// that made room all the time.
 const ATTEMPTS: usize = 8;
 
 /// Finds the two regions. `variable` returns the address of a variable, if kallsyms lists it.
@@ -61,7 +63,8 @@ pub(super) fn find(
     None
 }
 
-/// Finds the direct mapping, given the array of page descriptors and the number and the contents of klock's own page.
+/// Finds the direct mapping, given the array of page descriptors and the number and the contents of klock's
+/// own page.
 fn with_own_page(
     memory: &mut impl Memory,
     slabs: &mut Slabs,
@@ -133,8 +136,8 @@ impl OwnPage {
         let page = unsafe { mmap(null_mut(), BYTES, access, MapFlags::SHARED, &file, 0)? };
         let page = NonNull::new(page.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let own = Self { file, page, secret };
-        // SAFETY: the mapping is ours, of this length, and the secret fits in. A page of a huge page would have its descriptor
-        // elsewhere; the advice fails on kernels without huge pages.
+        // SAFETY: the mapping is ours, of this length, and the secret fits in. A page of a huge page would
+        // have its descriptor elsewhere; the advice fails on kernels without huge pages.
         unsafe {
             let _ = madvise(page.as_ptr().cast(), BYTES, Advice::LinuxNoHugepage);
             page.copy_from_nonoverlapping(NonNull::from(&own.secret).cast(), SECRET_BYTES);

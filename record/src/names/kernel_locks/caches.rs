@@ -1,7 +1,7 @@
 //! The slab caches that the kernel lists, the caches that share memory, and the structures that they hold.
 //!
-//! The kernel merges caches of similar objects. An object in a merged cache may have any of their types. In `/sys/kernel/slab`
-//! the names of merged caches are links to one directory.
+//! The kernel merges caches of similar objects. An object in a merged cache may have any of their types. In
+//! `/sys/kernel/slab` the names of merged caches are links to one directory.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -19,7 +19,8 @@ pub(super) struct Caches {
 /// Prefixes of caches of arrays, one cache for each length, and the type of the elements.
 const ARRAYS: [(&str, &str); 2] = [("biovec-", "bio_vec"), ("sgpool-", "scatterlist")];
 
-/// Caches whose structure does not follow from their name. `kmem_cache_create` gets these names in 5.10 to 7.2.
+/// Caches whose structure does not follow from their name. `kmem_cache_create` gets these names in 5.10 to
+/// 7.2.
 const STRUCTURES: [(&str, &str); 41] = [
     ("AF_VSOCK", "vsock_sock"),
     ("PING", "raw_sock"),
@@ -114,8 +115,8 @@ pub(super) fn structure_of(name: &str, cache: &Cache, types: &TypeInfo) -> Optio
         // Some objects are longer than their structure, whose tail is sized at boot.
         return (types.size(structure)? <= object_bytes).then(|| (*structure).to_owned());
     }
-    // Most caches are named after their structure, which must then have the size of the objects. Merged caches have the largest
-    // of their sizes, which differ by less than the alignment.
+    // Most caches are named after their structure, which must then have the size of the objects. Merged
+    // caches have the largest of their sizes, which differ by less than the alignment.
     const LONGER: [&str; 2] = ["task_struct", "mm_struct"];
     const MAX_ALIGNMENT: u64 = 64;
     let fits = |name: &String| {
@@ -146,7 +147,8 @@ pub(super) fn label(group: &[String]) -> String {
 /// A path of nested members: each is in the structure of the member before.
 type MemberPath = &'static [(&'static str, &'static str)];
 
-/// A structure, its pointer to the owner, and the paths of the owner's pointer back, which differ between kernels.
+/// A structure, its pointer to the owner, and the paths of the owner's pointer back, which differ between
+/// kernels.
 struct OwnerLink {
     structure: &'static str,
     owner: &'static str,

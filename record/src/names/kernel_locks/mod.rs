@@ -1,8 +1,8 @@
 //! Names kernel locks that are not variables, by their address and kind.
 //!
-//! Such a lock is in an object of a slab cache, in a per-CPU area, or in the data of a memory node. The running kernel's memory
-//! ([`peek`](crate::kernel::peek)) shows which; its types show which member is there. Nothing is read while an event is recorded, and
-//! what cannot be verified gets no name.
+//! Such a lock is in an object of a slab cache, in a per-CPU area, or in the data of a memory node. The
+//! running kernel's memory ([`peek`](crate::kernel::peek)) shows which; its types show which member is there.
+//! Nothing is read while an event is recorded, and what cannot be verified gets no name.
 //!
 //! | location | example |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | hash table of the futexes | `futex_queues[17].lock` |
 //! | memory node | `pglist_data.node_zones[2].lock (node 0)` |
 //!
-//! An object may be freed and reused before it is examined: the name belongs to the object that was there a moment after the
-//! first event.
+//! An object may be freed and reused before it is examined: the name belongs to the object that was there a
+//! moment after the first event.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,8 @@ pub struct KernelLockNames<M> {
 }
 
 impl<M: Memory> KernelLockNames<M> {
-    /// Examines the running kernel. `variable` returns the address of a kernel variable, if kallsyms lists it.
+    /// Examines the running kernel. `variable` returns the address of a kernel variable, if kallsyms lists
+    /// it.
     pub fn find(mut memory: M, types: TypeInfo, variable: impl Fn(&str) -> Option<u64>) -> Self {
         let slabs = Layout::of(&types).and_then(|layout| {
             let mut slabs = Slabs::new(layout);

@@ -1,11 +1,11 @@
 //! Finds the slab cache and the object that an address belongs to.
 //!
-//! The descriptor of the address's page leads to the cache. Every step is checked, because the kernel changes this memory
-//! meanwhile, and a wrong name is worse than none.
+//! The descriptor of the address's page leads to the cache. Every step is checked, because the kernel changes
+//! this memory meanwhile, and a wrong name is worse than none.
 //!
-//! `struct page` describes a slab itself before 5.17; since then `struct slab` overlays it. A page is marked as a slab by a flag
-//! (before 6.10) or by its type (6.12). A tail page of a slab leads to the head page by `compound_head`, or by `compound_info`
-//! (7.1), which may be a mask instead of an address.
+//! `struct page` describes a slab itself before 5.17; since then `struct slab` overlays it. A page is marked
+//! as a slab by a flag (before 6.10) or by its type (6.12). A tail page of a slab leads to the head page by
+//! `compound_head`, or by `compound_info` (7.1), which may be a mask instead of an address.
 
 use rustc_hash::FxHashMap;
 

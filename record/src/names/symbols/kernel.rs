@@ -50,7 +50,8 @@ pub(super) struct Location<'a> {
     pub(super) offset: u64,
 }
 
-/// Where distributions install the kernel's image with debug information (`*` is the release): Debian, Ubuntu, Fedora.
+/// Where distributions install the kernel's image with debug information (`*` is the release): Debian,
+/// Ubuntu, Fedora.
 const IMAGES: [&str; 3] =
     ["/boot/vmlinux-*", "/usr/lib/debug/boot/vmlinux-*", "/usr/lib/debug/lib/modules/*/vmlinux"];
 
@@ -130,8 +131,8 @@ impl Kernel {
         Some(Image { source: Elf::new(path).into(), shift: self.text.wrapping_sub(text) })
     }
 
-    /// Returns the variable at an address: `name` or `name+0x10`. Sizes are unknown, so an address far behind a variable, or
-    /// outside the image and the modules, has no name.
+    /// Returns the variable at an address: `name` or `name+0x10`. Sizes are unknown, so an address far behind
+    /// a variable, or outside the image and the modules, has no name.
     pub(super) fn variable(&self, address: u64) -> Option<String> {
         /// Larger static structures with a lock inside are rare.
         const MAX_BYTES: u64 = 64 * 1024;
@@ -145,7 +146,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the location of static memory that kallsyms does not list: `[kernel]+0x2247f80`, or a module and an offset.
+    /// Returns the location of static memory that kallsyms does not list: `[kernel]+0x2247f80`, or a module
+    /// and an offset.
     pub(super) fn static_memory(&self, address: u64) -> Option<String> {
         let location = self.locate(address)?;
         let is_static = location.module != "[kernel]" || location.offset < self.image;
@@ -156,8 +158,8 @@ impl Kernel {
         self.variables.iter().find(|(_, found)| found == name).map(|(address, _)| *address)
     }
 
-    /// Returns whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it lists a few exported ones, and memory
-    /// behind one of them most likely belongs to another variable.
+    /// Returns whether kallsyms lists all variables (CONFIG_KALLSYMS_ALL). Otherwise it lists a few exported
+    /// ones, and memory behind one of them most likely belongs to another variable.
     fn all_variables(&self) -> bool {
         self.variables.len() >= MIN_VARIABLES
     }
@@ -189,7 +191,8 @@ fn parse(kallsyms: &str, modules: &str) -> Kernel {
     kernel
 }
 
-/// Returns the size of the kernel's image, from lines `  01000000-02209987 : Kernel code`. The virtual layout is the same.
+/// Returns the size of the kernel's image, from lines ` 01000000-02209987 : Kernel code`. The virtual layout
+/// is the same.
 fn image(iomem: &str) -> Option<u64> {
     let line = |name: &str| {
         let line = iomem.lines().find(|line| line.trim_end().ends_with(name))?;
@@ -210,8 +213,8 @@ fn module(line: &str) -> Option<KernelModule> {
     Some(KernelModule { start, bytes, name, build_id: None })
 }
 
-/// The names of the kernel's functions, without lines. blazesym would look for an image, too, and have no names at all if there is one
-/// and a kernel without modules.
+/// The names of the kernel's functions, without lines. blazesym would look for an image, too, and have no
+/// names at all if there is one and a kernel without modules.
 pub(super) fn functions() -> Source<'static> {
     Source::Kernel(KernelSource { vmlinux: MaybeDefault::None, ..KernelSource::default() })
 }

@@ -22,14 +22,15 @@ use crate::{
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(2);
 /// Maximum delay, unless reading takes long.
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(250);
-/// Minimum delay, in times of the processor time of the last attempt: a process may have tens of thousands of mappings, and change them all the
-/// time.
+/// Minimum delay, in times of the processor time of the last attempt: a process may have tens of thousands of
+/// mappings, and change them all the time.
 const DELAY_PER_READ: u32 = 20;
 /// Maximum delay for a process whose mappings take long to read.
 const MAX_READ_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of snapshots per PID.
 const MAX_SNAPSHOTS: usize = 16;
-/// Maximum size of all snapshots, as text, which takes as much memory as they do. The process with the most text loses its earlier snapshots first.
+/// Maximum size of all snapshots, as text, which takes as much memory as they do. The process with the most
+/// text loses its earlier snapshots first.
 const MAX_TEXT: usize = 32 << 20;
 
 /// Device, inode and path of a mapped file.
@@ -42,8 +43,8 @@ pub(crate) struct Mappings {
     /// Indexes of modules by device, inode and path.
     by_file: FxHashMap<FileKey, usize>,
     processes: FxHashMap<u32, Process>,
-    /// The ends of the processes that are kept, in the order in which they came. Nothing is kept of those that ended long ago: their stacks
-    /// have names.
+    /// The ends of the processes that are kept, in the order in which they came. Nothing is kept of those
+    /// that ended long ago: their stacks have names.
     ended: VecDeque<(i64, u32)>,
     /// Size of all snapshots, as text.
     text_bytes: usize,
@@ -106,7 +107,8 @@ impl Mappings {
         while self.text_bytes > MAX_TEXT && self.shrink_largest() {}
     }
 
-    /// Returns the index of a mapping's module. Opens its file if it may contain code: then it contains symbols.
+    /// Returns the index of a mapping's module. Opens its file if it may contain code: then it contains
+    /// symbols.
     fn module_of(&mut self, owner: FileOwner, mapping: &Mapping) -> Option<usize> {
         if mapping.inode == 0 {
             return None;
@@ -163,8 +165,9 @@ impl Mappings {
 
     /// Reads the mappings again if they do not cover these addresses.
     ///
-    /// A process maps files while it runs, most of them in its first milliseconds. The delay between attempts grows while they
-    /// do not help, because stacks of code without frame pointers contain numbers that are not addresses.
+    /// A process maps files while it runs, most of them in its first milliseconds. The delay between attempts
+    /// grows while they do not help, because stacks of code without frame pointers contain numbers that are
+    /// not addresses.
     pub(crate) fn ensure_covered(&mut self, incarnation: Incarnation, addresses: &[u64]) {
         let covers_all =
             |mappings: &Self| addresses.iter().all(|&address| mappings.find(incarnation, address).is_some());
@@ -234,8 +237,8 @@ impl Mappings {
 
     /// Returns the name of the variable at an address, or else its offset in its file.
     ///
-    /// Zero-initialised variables lie behind the last mapping of their file. So each file is checked for the whole of its memory,
-    /// from its first mapping.
+    /// Zero-initialised variables lie behind the last mapping of their file. So each file is checked for the
+    /// whole of its memory, from its first mapping.
     pub(crate) fn variable(&mut self, incarnation: Incarnation, address: u64) -> Option<String> {
         let Self { processes, modules, files, .. } = self;
         for snapshot in processes.get(&incarnation.pid)?.snapshots_of(incarnation) {
@@ -268,8 +271,8 @@ impl Process {
 
 // Files that processes map: their build ids, symbols and variables.
 //
-// A path in `/proc/PID/maps` is relative to the process's root directory, which differs in a container. A file is identified by
-// its device and inode, and found and parsed by [`TargetFiles`].
+// A path in `/proc/PID/maps` is relative to the process's root directory, which differs in a container. A
+// file is identified by its device and inode, and found and parsed by [`TargetFiles`].
 
 const PAGE: u64 = 4096;
 
@@ -309,9 +312,9 @@ impl Module {
         self.facts(files).build_id.clone()
     }
 
-    /// Returns the name of an address of a process with this mapping of the file: the name of a variable, `name` or `name+0x10`, or
-    /// its offset from the start of the file's memory: `stress-ng+0x4140`. Offsets are for files without symbols; they are the
-    /// same in every run.
+    /// Returns the name of an address of a process with this mapping of the file: the name of a variable,
+    /// `name` or `name+0x10`, or its offset from the start of the file's memory: `stress-ng+0x4140`. Offsets
+    /// are for files without symbols; they are the same in every run.
     pub(crate) fn name(
         &mut self,
         mapping: &Mapping,
@@ -346,7 +349,8 @@ impl Module {
     }
 }
 
-/// Returns the difference between addresses in memory and in the file, from the segment that begins in this mapping.
+/// Returns the difference between addresses in memory and in the file, from the segment that begins in this
+/// mapping.
 fn bias(segments: &[Segment], mapping: &Mapping) -> Option<u64> {
     let segment = segments.iter().find(|segment| {
         let begin = segment.offset & !(PAGE - 1);

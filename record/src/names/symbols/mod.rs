@@ -1,9 +1,10 @@
 //! Turns addresses into names, on a thread of its own, so that the rings never wait for a debug file.
 //!
 //! A process may end a moment after its event, so its mappings are read when its first event is drained
-//! ([`Symbols::read_mappings`], on another thread), long before any frame is looked up. A frame gets a module only from mappings that were read
-//! while its incarnation existed; otherwise it keeps its bare address, rather than a wrong module. To know when an incarnation
-//! ended, look-ups wait until all records of that time are drained ([`Symbols::set_watermark`]).
+//! ([`Symbols::read_mappings`], on another thread), long before any frame is looked up. A frame gets a module
+//! only from mappings that were read while its incarnation existed; otherwise it keeps its bare address,
+//! rather than a wrong module. To know when an incarnation ended, look-ups wait until all records of that
+//! time are drained ([`Symbols::set_watermark`]).
 
 use std::{
     sync::{
@@ -65,8 +66,8 @@ const REPORT: Duration = Duration::from_millis(50);
 const MAX_MAPPINGS_BYTES: u64 = 1 << 20;
 
 impl MappingReader {
-    /// Reads the mappings of a process now, before it can end. Earlier mappings belong to the incarnation before `since_ns`.
-    /// Returns the size of their text in bytes, of which no more than a megabyte is read.
+    /// Reads the mappings of a process now, before it can end. Earlier mappings belong to the incarnation
+    /// before `since_ns`. Returns the size of their text in bytes, of which no more than a megabyte is read.
     pub(crate) fn read_now(&self, pid: u32, since_ns: i64) -> u64 {
         // Sending fails only if the thread has panicked, which `finish` reports.
         if self.reports_ends {
@@ -85,8 +86,9 @@ impl MappingReader {
 }
 
 impl Symbols {
-    /// Starts the thread. With the kernel's `memory` and its types, it also names kernel locks that are not variables. Without
-    /// `kernel`, the kernel's names are read when they are needed. A request to `stop` limits the time for files that are not examined yet; an urgent one leaves out all further names.
+    /// Starts the thread. With the kernel's `memory` and its types, it also names kernel locks that are not
+    /// variables. Without `kernel`, the kernel's names are read when they are needed. A request to `stop`
+    /// limits the time for files that are not examined yet; an urgent one leaves out all further names.
     pub(crate) fn start(
         memory: Option<(Peek, TypeInfo)>,
         kernel_addresses: KernelAddresses,
@@ -107,7 +109,8 @@ impl Symbols {
         Ok(Self { requests, thread, ended, reader, requested: AtomicU64::new(0), shared })
     }
 
-    /// Returns a reader of mappings for another thread. With `reports_ends`, each reading ends the earlier incarnation.
+    /// Returns a reader of mappings for another thread. With `reports_ends`, each reading ends the earlier
+    /// incarnation.
     pub(crate) fn mapping_reader(&self, reports_ends: bool) -> MappingReader {
         MappingReader { requests: self.requests.clone(), reports_ends }
     }
@@ -127,7 +130,8 @@ impl Symbols {
         self.send(Request::IncarnationEnded { pid, ts_ns });
     }
 
-    /// Reports that all records up to this time were drained. The thread looks at it while something waits for it.
+    /// Reports that all records up to this time were drained. The thread looks at it while something waits
+    /// for it.
     pub(crate) fn set_watermark(&self, ts_ns: i64) {
         self.shared.watermark_ns.fetch_max(ts_ns, Ordering::Release);
     }
@@ -163,13 +167,14 @@ impl Symbols {
         has_room
     }
 
-    /// Waits until all requested mappings are read, or until the timeout. The symbols thread may be busy with the kernel's names meanwhile.
+    /// Waits until all requested mappings are read, or until the timeout. The symbols thread may be busy with
+    /// the kernel's names meanwhile.
     pub(crate) fn wait_until_read(&self, timeout: Duration) {
         self.wait(timeout, Reader::when_read);
     }
 
-    /// Waits until the symbols thread has all requested mappings, and the mappings of all processes that it has look-ups of, or until the
-    /// timeout.
+    /// Waits until the symbols thread has all requested mappings, and the mappings of all processes that it
+    /// has look-ups of, or until the timeout.
     pub(crate) fn wait_for_mappings(&self, timeout: Duration) {
         self.wait(timeout, Reader::barrier);
     }
@@ -196,7 +201,8 @@ impl Symbols {
         self.send(Request::RaisePriority);
     }
 
-    /// Waits for all look-ups, and reports meanwhile how many stacks of how many are named. Returns `None` if the thread has panicked.
+    /// Waits for all look-ups, and reports meanwhile how many stacks of how many are named. Returns `None` if
+    /// the thread has panicked.
     pub(crate) fn finish(self, report: &mut dyn FnMut(u64, u64)) -> Option<Resolved> {
         let Self { requests, thread, ended, reader, requested, shared } = self;
         reader.finish();

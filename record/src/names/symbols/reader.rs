@@ -1,5 +1,5 @@
-//! Reads the mappings of processes on a thread of its own. A process may end a moment after its first event, and the symbols thread
-//! may wait for a file of another process just then.
+//! Reads the mappings of processes on a thread of its own. A process may end a moment after its first event,
+//! and the symbols thread may wait for a file of another process just then.
 
 use std::{
     io,

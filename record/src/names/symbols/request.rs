@@ -40,8 +40,8 @@ pub(crate) struct RawFrames {
 pub(crate) enum CertainFrames {
     /// This number of frames, from the leaf on: the stack was unwound.
     Unwound(usize),
-    /// This number of frames, from the leaf on, and then as many as follow code that keeps a frame pointer: the stack was walked by
-    /// frame pointers.
+    /// This number of frames, from the leaf on, and then as many as follow code that keeps a frame pointer:
+    /// the stack was walked by frame pointers.
     ByPointers(usize),
 }
 
@@ -53,8 +53,8 @@ impl CertainFrames {
         }
     }
 
-    /// Returns whether the frame at a depth is certain. `follows` says whether the frame before it is certain, and its code keeps a frame
-    /// pointer.
+    /// Returns whether the frame at a depth is certain. `follows` says whether the frame before it is
+    /// certain, and its code keeps a frame pointer.
     pub(super) const fn contains(self, depth: usize, follows: bool) -> bool {
         depth < self.at_least() || matches!(self, Self::ByPointers(_)) && follows
     }
@@ -98,7 +98,8 @@ pub(crate) struct Resolved {
     /// Stacks, by id.
     pub stacks: Vec<SharedStack>,
     pub locks: Vec<FoundLock>,
-    /// Number of stacks and locks that were not looked up, because they came faster than names are found; known at the end.
+    /// Number of stacks and locks that were not looked up, because they came faster than names are found;
+    /// known at the end.
     pub unnamed: u64,
     /// Mapped files that could not be examined, in a sentence; known at the end.
     pub warning: Option<String>,
@@ -139,8 +140,8 @@ pub(super) enum Request {
     Finish,
 }
 
-/// Maximum number of look-ups that wait, some 800 bytes each. If there are more, the later ones are not done: the stacks that come often are
-/// mostly among the first.
+/// Maximum number of look-ups that wait, some 800 bytes each. If there are more, the later ones are not done:
+/// the stacks that come often are mostly among the first.
 const MAX_WAITING: usize = 1 << 15;
 
 /// The numbers that the thread and its users see without a message.
@@ -183,7 +184,8 @@ impl MapsText {
 }
 
 impl MapsText {
-    /// Returns the text of mappings that the kernel has reported. The process may have ended, and its user may not be known.
+    /// Returns the text of mappings that the kernel has reported. The process may have ended, and its user
+    /// may not be known.
     pub(crate) fn of_records(MapsOfProcess { pid, taken_ns, text }: MapsOfProcess) -> Self {
         Self { owner: FileOwner::of(pid), taken_ns, bytes: text }
     }
@@ -211,8 +213,8 @@ impl Drop for UnparsedText {
 
 // Building blocks of stacks: frames from symbols, and the frames that belong to the recording itself.
 
-/// Returns the number of frames at the leaf that belong to the recording: the kernel's path from a tracepoint to klock's
-/// program.
+/// Returns the number of frames at the leaf that belong to the recording: the kernel's path from a tracepoint
+/// to klock's program.
 pub(super) fn recording_frames(frames: &[Arc<[Frame]>]) -> usize {
     const PREFIXES: [&str; 8] = [
         "bpf_prog_",
@@ -233,8 +235,8 @@ pub(super) fn recording_frames(frames: &[Arc<[Frame]>]) -> usize {
     frames[..near].iter().rposition(is_recording).map_or(0, |last| last + 1)
 }
 
-/// Returns the frames of an address: its functions, innermost first, on top of what is known without symbols. Without functions,
-/// there is only that. The address is `before` bytes behind the one that was looked up.
+/// Returns the frames of an address: its functions, innermost first, on top of what is known without symbols.
+/// Without functions, there is only that. The address is `before` bytes behind the one that was looked up.
 pub(super) fn named(bare: &Frame, functions: Vec<SymbolFrame>, before: u64) -> Vec<Frame> {
     if functions.is_empty() {
         return vec![bare.clone()];

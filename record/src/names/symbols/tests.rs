@@ -84,7 +84,8 @@ fn myself(since_ns: i64) -> Incarnation {
     Incarnation { process: ProcessKey(0), pid: std::process::id(), since_ns }
 }
 
-/// Resolves. A file that cannot be read in time has no names; on a machine whose disk is busy, it is tried again.
+/// Resolves. A file that cannot be read in time has no names; on a machine whose disk is busy, it is tried
+/// again.
 fn resolve(requests: impl Fn(&Symbols)) -> Resolved {
     let mut tried = (0..5).map(|_| {
         let symbols = Symbols::start(None, KernelAddresses::new(true), None, crate::Stop::new()).unwrap();

@@ -1,5 +1,5 @@
-//! The symbols thread: adds mappings at once, and looks names up between requests, because the files of mappings disappear with
-//! their process and names do not.
+//! The symbols thread: adds mappings at once, and looks names up between requests, because the files of
+//! mappings disappear with their process and names do not.
 
 use std::{
     cell::OnceCell,
@@ -44,8 +44,8 @@ const MAX_AT_ONCE: u32 = 500;
 const MAX_UNCOVERED: usize = 1 << 12;
 /// Number of addresses whose names are remembered. Those of 100 bytes take 20 MB.
 const MAX_NAMED: usize = 1 << 14;
-/// Number of addresses whose functions are asked for together. A question to another process takes several switches of tasks, each of
-/// which may wait for a processor.
+/// Number of addresses whose functions are asked for together. A question to another process takes several
+/// switches of tasks, each of which may wait for a processor.
 const MAX_ASKED: usize = 1 << 10;
 
 /// Time between two looks at the watermark while something waits for it.
@@ -70,7 +70,8 @@ pub(super) struct Worker {
     uncovered: Vec<Request>,
     /// Processes whose mappings were announced, with their number.
     awaited: FxHashMap<u32, u32>,
-    /// Number of kernel locks that were named at once since the last round of the recording, which is known by its watermark.
+    /// Number of kernel locks that were named at once since the last round of the recording, which is known
+    /// by its watermark.
     named_at_once: u32,
     round_ns: i64,
     /// All requests about times up to this one are served.
@@ -79,7 +80,8 @@ pub(super) struct Worker {
     /// The code at the addresses of the next look-ups in the queue, and the number of these look-ups.
     functions: FxHashMap<FrameKey, NamedCode>,
     batch: usize,
-    /// Stacks and locks that were not sent yet, stacks by id: look-ups are done in the order in which they were requested.
+    /// Stacks and locks that were not sent yet, stacks by id: look-ups are done in the order in which they
+    /// were requested.
     stacks: Vec<SharedStack>,
     locks: Vec<FoundLock>,
     /// Number of stacks and locks that were sent already.
@@ -243,8 +245,8 @@ impl Worker {
                 self.mappings.ensure_covered(incarnation, &[address]);
                 self.queue.push_back(Request::Lock { lock, incarnation, address });
             }
-            // A lock in a kernel object disappears like a mapping, and naming it takes microseconds. A flood of them must not
-            // delay the reading of mappings.
+            // A lock in a kernel object disappears like a mapping, and naming it takes microseconds. A flood
+            // of them must not delay the reading of mappings.
             Request::KernelLock { lock, address, kind } if self.named_at_once < MAX_AT_ONCE => {
                 self.named_at_once += 1;
                 self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -318,7 +320,8 @@ impl Worker {
         true
     }
 
-    /// Returns whether the mappings that a look-up uses are read, and all records up to their time are drained.
+    /// Returns whether the mappings that a look-up uses are read, and all records up to their time are
+    /// drained.
     fn is_ready(&self, request: &Request) -> bool {
         let Some(Incarnation { pid, .. }) = incarnation_of(request) else { return true };
         !self.awaited.contains_key(&pid)
@@ -386,8 +389,8 @@ impl Worker {
         if let Some(named) = self.frames.get(&key) {
             return named;
         }
-        // A return address is the address of the instruction after the call, which may belong to another line or even to another
-        // function. The call is before it.
+        // A return address is the address of the instruction after the call, which may belong to another line
+        // or even to another function. The call is before it.
         let before = u64::from(returns);
         let named = match incarnation {
             Some(incarnation) => self.user_frame(incarnation, address, before),

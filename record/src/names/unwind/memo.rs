@@ -1,9 +1,10 @@
-//! The stacks that were unwound before, by the copy of the stack. A program waits at the same places again and again, so
-//! most copies need no walk of their own. The BPF programs are told of walks that are found again, so that they make no more such copies.
-//! An event of stress-ng costs 878 ns with it and 1,977 ns without.
+//! The stacks that were unwound before, by the copy of the stack. A program waits at the same places again
+//! and again, so most copies need no walk of their own. The BPF programs are told of walks that are found
+//! again, so that they make no more such copies. An event of stress-ng costs 878 ns with it and 1,977 ns
+//! without.
 //!
-//! A walk depends on values of the copy ([`Dependencies`]) and on the code at the addresses that it found. When a process runs another
-//! program or is found to have other mappings, its walks are forgotten.
+//! A walk depends on values of the copy ([`Dependencies`]) and on the code at the addresses that it found.
+//! When a process runs another program or is found to have other mappings, its walks are forgotten.
 
 use rustc_hash::FxHashMap;
 use trace_format::{
@@ -20,12 +21,14 @@ const MAX_VALUES: usize = 1 << 20;
 const VALUES_OF_WALK: usize = 12;
 /// Maximum number of walks from the same instruction and stack pointer.
 const MAX_VARIANTS: usize = 8;
-/// Time after which a walk through unknown code is done again. Mappings that do not cover an address are read again about as often.
+/// Time after which a walk through unknown code is done again. Mappings that do not cover an address are read
+/// again about as often.
 const MAX_AGE_NS: u64 = 250_000_000;
-/// If more processes than this are known, those without walks that ended longer ago than [`MAX_LATE_NS`] are dropped.
+/// If more processes than this are known, those without walks that ended longer ago than [`MAX_LATE_NS`] are
+/// dropped.
 const MAX_PROCESSES: usize = 1 << 14;
-/// Copies that find a walk, before the programs are told of it, and again before they are told once more: until they know, some more copies are
-/// on their way, and they may not have had room for it.
+/// Copies that find a walk, before the programs are told of it, and again before they are told once more:
+/// until they know, some more copies are on their way, and they may not have had room for it.
 const FINDINGS: (u32, u32) = (2, 256);
 /// No copy comes later than this after it was made.
 const MAX_LATE_NS: u64 = 10_000_000_000;
@@ -117,7 +120,8 @@ impl Memo {
         }
     }
 
-    /// Tells the programs of the walks whose copies are not after `complete_ns`: all records up to then were drained.
+    /// Tells the programs of the walks whose copies are not after `complete_ns`: all records up to then were
+    /// drained.
     pub(super) fn tell(&mut self, complete_ns: u64) {
         if let Some(programs) = &mut self.programs {
             programs.flush(complete_ns);
@@ -175,8 +179,8 @@ impl Memo {
         self.values = self.values + after - before;
     }
 
-    /// Notes that a PID runs another program since a time; `round` is the first one whose copies are walked knowing that. Returns whether
-    /// walks of the former program were known.
+    /// Notes that a PID runs another program since a time; `round` is the first one whose copies are walked
+    /// knowing that. Returns whether walks of the former program were known.
     pub(super) fn end_incarnation(&mut self, tgid: u32, ts_ns: u64, round: u64) -> bool {
         if self.processes.len() >= MAX_PROCESSES {
             self.processes.retain(|_, process| {

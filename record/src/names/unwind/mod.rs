@@ -1,8 +1,9 @@
-//! Unwinds the registers and the top of user stacks, as BPF programs copied them, on a thread of its own. The copies are other programs'
-//! private data: they are dropped as soon as they are unwound.
+//! Unwinds the registers and the top of user stacks, as BPF programs copied them, on a thread of its own. The
+//! copies are other programs' private data: they are dropped as soon as they are unwound.
 //!
 //! Unwind tables come from the files that the processes map, by way of a parser without privileges
-//! ([`files`](crate::names::files)). The crate framehop reads `.eh_frame` in the process that unwinds, and klock reads no file of a target.
+//! ([`files`](crate::names::files)). The crate framehop reads `.eh_frame` in the process that unwinds, and
+//! klock reads no file of a target.
 
 use std::{
     rc::Rc,
@@ -38,7 +39,8 @@ pub(crate) use walk::{Frames, UnwoundId};
 
 /// Maximum size of the copies that are not unwound yet. Stacks beyond it stay those by frame pointers.
 const MAX_PENDING_BYTES: usize = 32 << 20;
-/// Maximum number of rows of all tables, 30 MB. If there would be more, the tables are read again as they are needed.
+/// Maximum number of rows of all tables, 30 MB. If there would be more, the tables are read again as they are
+/// needed.
 const MAX_TABLE_ROWS: usize = 5 << 20;
 /// Maximum time that events wait for their stacks, in ns: a file may take seconds to parse.
 const MAX_DELAY_NS: u64 = 5_000_000_000;
@@ -151,8 +153,8 @@ impl Unwinder {
         }
     }
 
-    /// Reports that a PID belongs to another program from a time on. Returns whether [`known`](Self::known) may have found frames of the
-    /// former program for copies since then.
+    /// Reports that a PID belongs to another program from a time on. Returns whether [`known`](Self::known)
+    /// may have found frames of the former program for copies since then.
     pub(crate) fn end_incarnation(&mut self, pid: u32, ts_ns: i64) -> bool {
         self.next.ended.push((pid, ts_ns));
         self.memo.end_incarnation(pid, ts_ns.cast_unsigned(), self.sent)
@@ -163,8 +165,8 @@ impl Unwinder {
         self.next.maps.push(text);
     }
 
-    /// Ends this round, in which all records up to `complete_ns` were drained. Passes the frames of copies to `take`, and returns the
-    /// time up to which they are complete.
+    /// Ends this round, in which all records up to `complete_ns` were drained. Passes the frames of copies to
+    /// `take`, and returns the time up to which they are complete.
     pub(crate) fn end_round(&mut self, complete_ns: u64, take: &mut TakeFrames<'_>) -> u64 {
         let round = Round { complete_ns, ..std::mem::take(&mut self.next) };
         self.pending_bytes += std::mem::take(&mut self.next_bytes);
@@ -260,7 +262,8 @@ impl Worker {
         UnwoundStack { header, frames, used, changes: self.mappings.changes(tgid), is_known }
     }
 
-    /// Returns the knowledge about the code at an address of a process. Clears `is_known` if there may be more soon.
+    /// Returns the knowledge about the code at an address of a process. Clears `is_known` if there may be
+    /// more soon.
     fn code(&mut self, incarnation: symbols::Incarnation, address: u64, is_known: &mut bool) -> Code {
         let mut found = self.mappings.find(incarnation, address);
         if found.is_none() {

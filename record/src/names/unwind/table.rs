@@ -11,7 +11,8 @@ const MAX_ROWS: usize = 4 << 20;
 /// Maximum number of different rules of a file.
 pub(crate) const MAX_RULES: usize = u16::MAX as usize;
 
-/// The way from a frame to its caller. The return address is below the canonical frame address (CFA), as on all x86-64 systems.
+/// The way from a frame to its caller. The return address is below the canonical frame address (CFA), as on
+/// all x86-64 systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Rule {
     /// Not known.
@@ -31,7 +32,8 @@ pub(crate) enum Cfa {
     Sp(i32),
     /// Relative to the frame pointer.
     Bp(i32),
-    /// In the procedure linkage table: 8 bytes above the stack pointer, and 8 more from this offset in an entry on.
+    /// In the procedure linkage table: 8 bytes above the stack pointer, and 8 more from this offset in an
+    /// entry on.
     Plt(u8),
     /// In memory at an address relative to the stack pointer.
     AtSp(i32),

@@ -1,5 +1,5 @@
-//! Unwinds a copy of the top of a stack, by the rule for the code at each address: finds the return addresses, leaf first, how many of
-//! them are certain, and the values that decided that. No input or output.
+//! Unwinds a copy of the top of a stack, by the rule for the code at each address: finds the return
+//! addresses, leaf first, how many of them are certain, and the values that decided that. No input or output.
 
 use super::table::{Cfa, Rule, SavedBp};
 
@@ -48,8 +48,8 @@ pub(super) enum Code {
 pub(crate) struct Frames {
     /// Addresses, leaf first.
     pub(crate) addresses: Vec<u64>,
-    /// Number of frames from the leaf on that are certain. The others are guesses by frame pointers. A leaf whose caller is
-    /// missing is not certain: whoever looks for the site would take it.
+    /// Number of frames from the leaf on that are certain. The others are guesses by frame pointers. A leaf
+    /// whose caller is missing is not certain: whoever looks for the site would take it.
     pub(crate) certain: usize,
 }
 
@@ -57,22 +57,24 @@ pub(crate) struct Frames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UnwoundId(pub(crate) u32);
 
-/// The values that decided the frames of a stack, besides its instruction and stack pointer, its length, and the code at its
-/// addresses: a stack that has the same ones has the same frames. If `has_pointers` is false, any length from `bytes` on will do.
+/// The values that decided the frames of a stack, besides its instruction and stack pointer, its length, and
+/// the code at its addresses: a stack that has the same ones has the same frames. If `has_pointers` is false,
+/// any length from `bytes` on will do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dependencies {
     /// Words of the copy, by offset.
     pub(super) words: Vec<(u32, u64)>,
     /// Whether the frame pointer in its register is one of them.
     pub(super) has_bp: bool,
-    /// Whether the frames by frame pointers are, and the length of the copy, because the walk came to its end.
+    /// Whether the frames by frame pointers are, and the length of the copy, because the walk came to its
+    /// end.
     pub(super) has_pointers: bool,
     /// Number of bytes of the copy up to the last word that was read.
     pub(super) bytes: u32,
 }
 
-/// The registers of a frame. The frame pointer counts as used once something is found by it: code without frame pointers
-/// keeps anything in that register.
+/// The registers of a frame. The frame pointer counts as used once something is found by it: code without
+/// frame pointers keeps anything in that register.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     ip: u64,
@@ -92,8 +94,9 @@ impl Frame {
     }
 }
 
-/// Unwinds a stack. `by_pointers` is the same stack as the kernel walks it by frame pointers, which continues where the copy
-/// ends. `code` is asked with the address of an instruction: in a caller, the address of the call.
+/// Unwinds a stack. `by_pointers` is the same stack as the kernel walks it by frame pointers, which continues
+/// where the copy ends. `code` is asked with the address of an instruction: in a caller, the address of the
+/// call.
 pub(super) fn unwind(
     registers: Registers,
     stack: StackCopy<'_>,
@@ -193,8 +196,8 @@ fn caller(at: &Frame, rule: Rule, stack: &StackCopy<'_>, used: &mut Dependencies
     Some(Frame { ip, sp: cfa, bp: restore(bp_word, used)?, bp_word: Some(bp_word) })
 }
 
-/// Continues with the frames that the kernel found by frame pointers, from the last unwound frame on. They are certain as long
-/// as each function keeps a frame pointer.
+/// Continues with the frames that the kernel found by frame pointers, from the last unwound frame on. They
+/// are certain as long as each function keeps a frame pointer.
 fn join(frames: &mut Frames, by_pointers: &[u64], mut is_certain: bool, code: &mut impl FnMut(u64) -> Code) {
     let Some(&last) = frames.addresses.last() else { return };
     // A recursive function occurs several times: the one whose callees agree most is the same frame.

@@ -104,7 +104,8 @@ fn a_long_list_of_processes_is_cut() {
 }
 
 proptest! {
-    /// Whichever processes drain whenever: the queue is bounded, and there is room for one that has queued nothing.
+    /// Whichever processes drain whenever: the queue is bounded, and there is room for one that has queued
+    /// nothing.
     #[test]
     fn a_process_that_records_without_end_leaves_room_for_others(
         steps in prop::collection::vec((0_usize..8, any::<bool>(), 0_u64..2000), 0..300),

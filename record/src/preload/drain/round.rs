@@ -1,4 +1,5 @@
-//! One round of draining: copies what the threads of each process wrote since the last one, as far as it may be queued.
+//! One round of draining: copies what the threads of each process wrote since the last one, as far as it may
+//! be queued.
 
 use std::{
     fs,
@@ -19,18 +20,20 @@ use crate::{
     system::clocks::monotonic_ns,
 };
 
-/// The delay after which a thread's mark that it is busy is visible. A processor writes out its stores within a fraction of a
-/// microsecond; this is plenty.
+/// The delay after which a thread's mark that it is busy is visible. A processor writes out its stores within
+/// a fraction of a microsecond; this is plenty.
 pub(super) const VISIBLE_AFTER_NS: u64 = 1_000_000;
 /// The maximum time for which a thread that is stopped in the middle of a record is waited for.
 const MAX_BUSY: Duration = Duration::from_secs(2);
-/// The time for which the chunks of a process that exited are drained, if they contain more than may be queued at once.
+/// The time for which the chunks of a process that exited are drained, if they contain more than may be
+/// queued at once.
 const MAX_BACKLOG: Duration = Duration::from_secs(2);
 /// The time after which a thread that writes nothing loses its chunk.
 const IDLE_CHUNK_NS: u64 = 20_000_000;
 /// A process that has filled this fraction of its pool since the last round should be drained again at once.
 const FILLED_FRACTION: u64 = 32;
-/// A process that has filled this fraction of its pool since the last round fills it too fast for other work to go on.
+/// A process that has filled this fraction of its pool since the last round fills it too fast for other work
+/// to go on.
 const BACKPRESSURE_FRACTION: u64 = 256;
 /// The maximum age of records of other users when they are drained. Older times are not believed.
 const MAX_AGE_NS: u64 = 3_000_000_000;
@@ -117,7 +120,8 @@ pub(super) struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Drains what the threads of a process wrote, as far as it may be queued. Returns whether the process is drained again.
+    /// Drains what the threads of a process wrote, as far as it may be queued. Returns whether the process is
+    /// drained again.
     pub(super) fn drain(&mut self, process: &mut Process, last: bool) -> bool {
         let account = &process.new.image.account;
         let gives_up = last || process.behind_since.is_some_and(|since| since.elapsed() >= MAX_BACKLOG);
@@ -304,7 +308,8 @@ fn take_idle_chunk(
                 session.revoked_ns = Some(monotonic_ns() as u64);
             }
         }
-        // The mark of a thread that saw the old limit would be visible in `facts`, which were read after `now_ns`.
+        // The mark of a thread that saw the old limit would be visible in `facts`, which were read after
+        // `now_ns`.
         Some(revoked_ns) if now_ns.saturating_sub(revoked_ns) >= VISIBLE_AFTER_NS => {
             session.revoked_ns = None;
             if !process.region.take_chunk(index, &mut session.cursor, owned) {
@@ -315,7 +320,8 @@ fn take_idle_chunk(
     }
 }
 
-// Finds out which thread of a process a session belongs to. In: the id that the thread claims. Out: the id as klock sees it.
+// Finds out which thread of a process a session belongs to. In: the id that the thread claims. Out: the id as
+// klock sees it.
 
 /// The thread of a session, as klock sees it.
 #[derive(Clone, Copy, Debug)]
@@ -348,7 +354,8 @@ fn task_exists(task: &str) -> bool {
     fs::exists(format!("/proc/{task}")).unwrap_or(false)
 }
 
-/// Finds the thread of a process that has this id in the process's own PID namespace, which `NSpid` lists last.
+/// Finds the thread of a process that has this id in the process's own PID namespace, which `NSpid` lists
+/// last.
 fn tid_of_namespace(pid: u32, own_tid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     tasks.flatten().find_map(|task| {

@@ -24,7 +24,8 @@ enum Step {
     Exit,
     /// klock drains.
     Round,
-    /// klock revokes the chunk of the thread and, with `true`, takes it if it was not kept. Done by hand, because it takes 20 ms.
+    /// klock revokes the chunk of the thread and, with `true`, takes it if it was not kept. Done by hand,
+    /// because it takes 20 ms.
     Take(bool),
 }
 
@@ -38,7 +39,8 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     prop::collection::vec((0_usize..6, step), 1..120)
 }
 
-/// The records of each session, in the order in which they were drained, and its losses. Sessions are named by their thread ids.
+/// The records of each session, in the order in which they were drained, and its losses. Sessions are named
+/// by their thread ids.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sessions {
     records: BTreeMap<u32, Vec<u64>>,
@@ -67,7 +69,8 @@ fn collect(spool: &Spool, names: &mut BTreeMap<u32, u32>, found: &mut Sessions) 
 }
 
 proptest! {
-    /// Whatever threads and klock do in whatever order: each record is drained once, in the order of its thread, or counted.
+    /// Whatever threads and klock do in whatever order: each record is drained once, in the order of its
+    /// thread, or counted.
     #[test]
     fn each_record_is_drained_once_or_counted(steps in steps(), chunks in 1_u64..12) {
         let config = fake::config(chunks);

@@ -1,5 +1,6 @@
-//! Chooses and opens the directory of the library's file. Only its owner can change it or any directory above it: a directory
-//! above it that others can write, even with the sticky bit, could be removed and made again by somebody else.
+//! Chooses and opens the directory of the library's file. Only its owner can change it or any directory above
+//! it: a directory above it that others can write, even with the sticky bit, could be removed and made again
+//! by somebody else.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -59,8 +60,8 @@ pub(super) fn is_root() -> bool {
     own_uid() == 0
 }
 
-/// The directories to try in order, given the environment. A user's cache comes before the runtime directory, which is removed
-/// when the user logs out, although processes of the recording may run on.
+/// The directories to try in order, given the environment. A user's cache comes before the runtime directory,
+/// which is removed when the user logs out, although processes of the recording may run on.
 pub(super) fn candidates(get: impl Fn(&str) -> Option<OsString>) -> Vec<Result<PathBuf, Refusal>> {
     if is_root() {
         return ROOTS.map(|path| Ok(PathBuf::from(path))).into();
@@ -132,7 +133,8 @@ impl Directory {
     }
 }
 
-/// Splits a path into its deepest existing ancestor, without symlinks, and the names that are missing below it.
+/// Splits a path into its deepest existing ancestor, without symlinks, and the names that are missing below
+/// it.
 fn split(place: &Path) -> Result<(PathBuf, Vec<OsString>), Refusal> {
     let mut missing = Vec::new();
     let mut at = place;
@@ -178,7 +180,8 @@ pub(super) const SUFFIX: &str = ".so";
 /// Permissions of the directory and of the file, regardless of the umask: the command may change its user.
 pub(super) const MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Whether LD_PRELOAD can hold a path: it separates paths by spaces and colons, and the loader replaces words after a `$`.
+/// Whether LD_PRELOAD can hold a path: it separates paths by spaces and colons, and the loader replaces words
+/// after a `$`.
 pub(super) fn fits_into_preload(path: &Path) -> bool {
     !path.as_os_str().as_bytes().iter().any(|byte| b" :$\t\n\r".contains(byte))
 }

@@ -1,5 +1,5 @@
-//! Tests in a directory below `/var/lib` as root, and below the home directory otherwise: the directory for temporary files is
-//! one that everybody can write, where the library is never installed.
+//! Tests in a directory below `/var/lib` as root, and below the home directory otherwise: the directory for
+//! temporary files is one that everybody can write, where the library is never installed.
 
 use std::{
     fs,

@@ -1,9 +1,9 @@
-//! Removes the library's files of other builds. A file is removed at the end of a recording if neither at its start nor at its
-//! end a process had the file's name in the list of its mappings or in its environment, and no other recording runs. If a
-//! process that may use a file cannot be examined, the file stays.
+//! Removes the library's files of other builds. A file is removed at the end of a recording if neither at its
+//! start nor at its end a process had the file's name in the list of its mappings or in its environment, and
+//! no other recording runs. If a process that may use a file cannot be examined, the file stays.
 //!
-//! Recordings hold a shared lock on a file that only the owner of the directory can open: everybody can open the library, and
-//! a lock on it would let other users hold recordings up.
+//! Recordings hold a shared lock on a file that only the owner of the directory can open: everybody can open
+//! the library, and a lock on it would let other users hold recordings up.
 
 use std::{
     collections::BTreeSet,
@@ -132,8 +132,8 @@ fn can_use(process: &Path) -> bool {
     directory::is_root() || ids.split_ascii_whitespace().any(|id| id == own)
 }
 
-/// Reads the mappings and the environment of a task; nothing of one that has exited. An error if it is executing a program, whose
-/// environment cannot be read yet.
+/// Reads the mappings and the environment of a task; nothing of one that has exited. An error if it is
+/// executing a program, whose environment cannot be read yet.
 fn texts(task: &Path) -> io::Result<Vec<Vec<u8>>> {
     let read = |name: &str| match fs::read(task.join(name)) {
         Err(error) if is_gone(&error) => Ok(Vec::new()),

@@ -271,8 +271,8 @@ fn the_clock_of_this_machine_is_known() {
 }
 
 proptest! {
-    /// However the drains cut the records, and whichever threads were in the middle of one: the result is the full sort, and
-    /// nothing is late.
+    /// However the drains cut the records, and whichever threads were in the middle of one: the result is the
+    /// full sort, and nothing is late.
     #[test]
     fn drains_in_chunks_emit_the_sorted_whole(
         steps in prop::collection::vec((0_u32..4, 1_u64..50), 0..200),

@@ -1,5 +1,5 @@
-//! The connections that have not sent their request yet. Their number is bounded: any user can connect, and a recorded program
-//! must find room whatever others do.
+//! The connections that have not sent their request yet. Their number is bounded: any user can connect, and a
+//! recorded program must find room whatever others do.
 
 use std::time::Instant;
 
@@ -31,8 +31,8 @@ impl<C> HalfOpen<C> {
         Self { waiting: Vec::with_capacity(limit + 1), limit }
     }
 
-    /// Adds a connection. If there are too many, closes the oldest one of the process that has most, among the processes of the user who
-    /// has most: a flood displaces itself.
+    /// Adds a connection. If there are too many, closes the oldest one of the process that has most, among
+    /// the processes of the user who has most: a flood displaces itself.
     pub(super) fn add(&mut self, connection: C, peer: Credentials, deadline: Instant) {
         self.waiting.push(Waiting { connection, peer, deadline });
         if self.waiting.len() > self.limit {
@@ -155,7 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever connects in whatever order: a user with less than a fair share of the connections loses none.
+        /// Whoever connects in whatever order: a user with less than a fair share of the connections loses
+        /// none.
         #[test]
         fn nobody_below_the_fair_share_is_displaced(users in prop::collection::vec(0_u32..5, 1..200)) {
             const LIMIT: usize = 20;

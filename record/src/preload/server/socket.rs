@@ -21,8 +21,8 @@ use trace_format::preload::{Hello, MAGIC};
 use super::half_open::Credentials;
 use crate::{setup::launch, system::procfs};
 
-/// Maximum number of connections that wait to be accepted. Others wait in connect, so that one who connects without end has one place
-/// among those who wait, not thousands.
+/// Maximum number of connections that wait to be accepted. Others wait in connect, so that one who connects
+/// without end has one place among those who wait, not thousands.
 const BACKLOG: i32 = 64;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -62,12 +62,14 @@ pub(super) fn accept(socket: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(accept_with(socket, FLAGS)?)
 }
 
-/// Receives a request. Descriptors that come with it are closed by the kernel, because there is no room for them.
+/// Receives a request. Descriptors that come with it are closed by the kernel, because there is no room for
+/// them.
 pub(super) fn receive(connection: BorrowedFd<'_>) -> io::Result<Hello> {
     const BYTES: usize = size_of::<Hello>();
     let mut bytes = [0; BYTES];
     let (_, count) = recv(connection, &mut bytes, RecvFlags::TRUNC | RecvFlags::DONTWAIT)?;
-    // SAFETY: it consists of integers, so any bytes of its size are valid; nothing is assumed about their alignment.
+    // SAFETY: it consists of integers, so any bytes of its size are valid; nothing is assumed about their
+    // alignment.
     let hello: Hello = unsafe { bytes.as_ptr().cast::<Hello>().read_unaligned() };
     match count {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -86,8 +88,8 @@ pub(super) fn send(connection: BorrowedFd<'_>, descriptor: &OwnedFd) -> io::Resu
     Ok(())
 }
 
-// The identity of a process that asks for a region: what the kernel reports about the other end of the connection, not what the
-// process claims.
+// The identity of a process that asks for a region: what the kernel reports about the other end of the
+// connection, not what the process claims.
 
 /// A process, and a descriptor that keeps its identity: a PID alone may be another process's by now.
 #[derive(Debug)]
@@ -109,8 +111,8 @@ impl Peer {
         }
     }
 
-    /// Identifies the process on kernels before 6.5. A process that takes over the PID between the connection and this call is
-    /// not noticed; one that takes it over later is.
+    /// Identifies the process on kernels before 6.5. A process that takes over the PID between the connection
+    /// and this call is not noticed; one that takes it over later is.
     fn by_pid(credentials: Credentials) -> io::Result<Self> {
         let started = procfs::start_ticks(credentials.pid)?;
         let exit = launch::pidfd(credentials.pid);
@@ -118,7 +120,8 @@ impl Peer {
         if peer.is_running() { Ok(peer) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Returns whether the process still exists, so that everything read about its PID so far is about this process.
+    /// Returns whether the process still exists, so that everything read about its PID so far is about this
+    /// process.
     pub(super) fn is_running(&self) -> bool {
         let now = || procfs::start_ticks(self.credentials.pid);
         let same = self.started.is_none_or(|started| now().is_ok_and(|now| now == started));

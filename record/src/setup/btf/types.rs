@@ -96,8 +96,9 @@ impl TypeInfo {
         })
     }
 
-    /// Returns whether BTF describes a function and the type of one of its arguments. fentry and fexit programs can read no
-    /// other argument (`btf_ctx_access`; 5.10 only declares the argument type of its system calls).
+    /// Returns whether BTF describes a function and the type of one of its arguments. fentry and fexit
+    /// programs can read no other argument (`btf_ctx_access`; 5.10 only declares the argument type of its
+    /// system calls).
     pub fn describes_argument(&self, function: &str, argument: usize) -> bool {
         let types = self.btf.resolve_types_by_name(function).unwrap_or_default();
         let Some(Type::Func(function)) = types.iter().find(|found| matches!(found, Type::Func(_))) else {
@@ -108,8 +109,8 @@ impl TypeInfo {
         !matches!(self.btf.chained_type_iter(parameter).last(), Some(Type::Fwd(_)) | None)
     }
 
-    /// Returns the path to the lock of this kind at an offset of a structure: `mm_struct.mmap_lock`. If a lock contains
-    /// another lock at the same offset, the outer lock's path counts.
+    /// Returns the path to the lock of this kind at an offset of a structure: `mm_struct.mmap_lock`. If a
+    /// lock contains another lock at the same offset, the outer lock's path counts.
     pub fn lock_at(&self, structure: &str, offset: u64, kind: LockKind) -> Option<String> {
         let found = self.structure(structure)?;
         Some(format!("{structure}{}", self.lock_in_struct(&found, offset, kind, MAX_DEPTH)?))
@@ -237,7 +238,8 @@ impl TypeInfo {
     }
 }
 
-/// Returns whether a type of this name is a lock of this kind. On PREEMPT_RT kernels most locks contain an rtmutex.
+/// Returns whether a type of this name is a lock of this kind. On PREEMPT_RT kernels most locks contain an
+/// rtmutex.
 fn is_lock(name: &str, kind: LockKind) -> bool {
     use LockKind as K;
     let kinds: &[K] = match name {

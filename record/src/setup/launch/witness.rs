@@ -1,6 +1,7 @@
-//! A process that gets what klock's whole process group gets. A signal to the group, such as Ctrl-C at a terminal, reaches klock and its
-//! command; a signal to klock alone is for the command, too, which knows nothing of klock. Nothing in the signal tells the two apart, so
-//! klock asks this process, which does nothing else, whether it has got the signal as well.
+//! A process that gets what klock's whole process group gets. A signal to the group, such as Ctrl-C at a
+//! terminal, reaches klock and its command; a signal to klock alone is for the command, too, which knows
+//! nothing of klock. Nothing in the signal tells the two apart, so klock asks this process, which does
+//! nothing else, whether it has got the signal as well.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -15,8 +16,8 @@ use rustix::{
 
 /// Time after which the process counts as stopped.
 const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// The process has got a signal of klock's if it got one at most this long before klock did. Older ones are of no use: klock gets signals
-/// that arrive at once as one, and asks once.
+/// The process has got a signal of klock's if it got one at most this long before klock did. Older ones are
+/// of no use: klock gets signals that arrive at once as one, and asks once.
 const MEMORY_NS: i64 = 5_000_000_000;
 
 /// The process, which ends when this is dropped.
@@ -54,10 +55,10 @@ impl Witness {
 
     /// Returns whether the process has got a signal that klock got this long ago.
     pub(super) fn has_got(&mut self, signal: i32, age: Duration) -> bool {
-        // The kernel sends a signal to one member of a group after the other and holds its lock of all tasks meanwhile. setpgid() takes
-        // that lock for writing (kernel/sys.c, Linux 5.8 to 6.18), so the last member has the signal when setpgid() returns. It changes
-        // nothing: klock is in this group.
-        // SAFETY: no memory is involved.
+        // The kernel sends a signal to one member of a group after the other and holds its lock of all tasks
+        // meanwhile. setpgid() takes that lock for writing (kernel/sys.c, Linux 5.8 to 6.18), so the last
+        // member has the signal when setpgid() returns. It changes nothing: klock is in this group. SAFETY:
+        // no memory is involved.
         unsafe { libc::setpgid(0, libc::getpgrp()) };
         self.asked = self.asked.wrapping_add(1);
         let mut answer = [0; 2];
@@ -104,7 +105,8 @@ unsafe fn run(questions: RawFd, answers: RawFd, all: &libc::sigset_t) -> ! {
         // `killall klock` is for klock, and not for its process group.
         libc::prctl(libc::PR_SET_NAME, c"witness".as_ptr());
         let signals = libc::signalfd(-1, all, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        // Nothing of klock stays open here, neither the outputs nor the other ends of the pipes. Rust's runtime keeps 0 to 2 open.
+        // Nothing of klock stays open here, neither the outputs nor the other ends of the pipes. Rust's
+        // runtime keeps 0 to 2 open.
         libc::dup2(questions, 0);
         libc::dup2(answers, 1);
         libc::dup2(signals, 2);

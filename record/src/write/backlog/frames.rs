@@ -1,8 +1,10 @@
-//! The frames of a backlog file: a kind (u32), the CRC-32 of the payload (u32), the length of the payload (u64), and the payload. A file is
-//! read where it was written, so numbers are in the machine's order. The first incomplete or damaged frame ends the file.
+//! The frames of a backlog file: a kind (u32), the CRC-32 of the payload (u32), the length of the payload
+//! (u64), and the payload. A file is read where it was written, so numbers are in the machine's order. The
+//! first incomplete or damaged frame ends the file.
 //!
-//! The payload of a snapshot and of switches is MessagePack. That of a batch is the length of a head (u64), the head, which is MessagePack and has a
-//! number in place of each chunk's units, and the units of all chunks.
+//! The payload of a snapshot and of switches is MessagePack. That of a batch is the length of a head (u64),
+//! the head, which is MessagePack and has a number in place of each chunk's units, and the units of all
+//! chunks.
 
 use std::{
     fs::File,

@@ -21,8 +21,9 @@ use crate::{
 /// Number of rows that are passed on at once.
 const CHUNK_ROWS: usize = 1 << 14;
 
-/// Composes the rows after the first `rows`, which the trace has. Passes them on, corrects the losses in `info`, and returns rows of the side
-/// tables. A file without a whole snapshot, or whose snapshot is of a later moment than the trace, has no rows.
+/// Composes the rows after the first `rows`, which the trace has. Passes them on, corrects the losses in
+/// `info`, and returns rows of the side tables. A file without a whole snapshot, or whose snapshot is of a
+/// later moment than the trace, has no rows.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! Histories of threads that record themselves, drained in batches. Composing waits from some batch on; the rows must be those of a recording
-//! that never waits, and a replay must yield those that a trace lacks.
+//! Histories of threads that record themselves, drained in batches. Composing waits from some batch on; the
+//! rows must be those of a recording that never waits, and a replay must yield those that a trace lacks.
 
 use std::{collections::BTreeMap, fs::OpenOptions, io::Write as _};
 
@@ -151,7 +151,8 @@ impl Recording {
 }
 
 proptest! {
-    /// Wherever the wait begins, and whatever the trace has: no row is missing, none comes twice, and each is as without a wait.
+    /// Wherever the wait begins, and whatever the trace has: no row is missing, none comes twice, and each is
+    /// as without a wait.
     #[test]
     fn a_replay_yields_the_rows_that_the_trace_lacks(
         threads in prop::collection::vec(thread(), 1..4),
@@ -321,8 +322,8 @@ fuzz_target!(preload, |bytes: &[u8]| {
     }
 });
 
-// Frames with right checksums. Of each, the text has its kind (4 bytes), the length of its payload (3), and the payload. What panics while a backlog
-// is read is an error of `recover`.
+// Frames with right checksums. Of each, the text has its kind (4 bytes), the length of its payload (3), and
+// the payload. What panics while a backlog is read is an error of `recover`.
 fuzz_target!(backlog, |mut text: &[u8]| {
     let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
     while let Some((head, rest)) = text.split_first_chunk::<7>() {

@@ -1,5 +1,5 @@
-//! One column of a row group: the values of batches in, a column chunk out. Each batch is a page; batches without values are pages
-//! of nulls, joined until a value comes.
+//! One column of a row group: the values of batches in, a column chunk out. Each batch is a page; batches
+//! without values are pages of nulls, joined until a value comes.
 
 use std::borrow::Cow;
 
@@ -80,7 +80,8 @@ pub(super) struct Workspace {
     compressor: Compressor<'static>,
     page: Vec<u8>,
     indices: Vec<u32>,
-    /// The last page that was compressed, and its result: neighbouring columns are often equal throughout a page.
+    /// The last page that was compressed, and its result: neighbouring columns are often equal throughout a
+    /// page.
     last: (Vec<u8>, Bytes),
 }
 

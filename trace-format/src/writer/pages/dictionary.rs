@@ -1,10 +1,12 @@
 //! The dictionary of a column chunk: values in, their indices out.
 //!
-//! Ids, CPUs and error numbers are small, so the index of a value is in a table at the value's place. Other values are hashed.
+//! Ids, CPUs and error numbers are small, so the index of a value is in a table at the value's place. Other
+//! values are hashed.
 
 use std::collections::HashMap;
 
-/// Maximum number of values, after which pages have their values in themselves. A dictionary of ids is at most 1 MiB.
+/// Maximum number of values, after which pages have their values in themselves. A dictionary of ids is at
+/// most 1 MiB.
 const MAX_VALUES: usize = 1 << 18;
 /// Values below this are found in the table, of at most 4 MiB. Each column has one.
 const TABLE: usize = 1 << 20;
@@ -20,8 +22,8 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Sets `out` to the indices of values, of which at most `distinct` differ, and adds those that are new. Returns `false` if there may be too
-    /// many.
+    /// Sets `out` to the indices of values, of which at most `distinct` differ, and adds those that are new.
+    /// Returns `false` if there may be too many.
     pub(super) fn indices(
         &mut self,
         values: impl ExactSizeIterator<Item = i64>,

@@ -1,8 +1,8 @@
-//! Parquet's encodings of values (its Encodings.md): the hybrid of runs and packed bits for dictionary indices and presence bits, and
-//! DELTA_BINARY_PACKED for 64-bit integers that grow.
+//! Parquet's encodings of values (its Encodings.md): the hybrid of runs and packed bits for dictionary
+//! indices and presence bits, and DELTA_BINARY_PACKED for 64-bit integers that grow.
 //!
-//! In the hybrid, eight or more equal values are a run; other values are packed in groups of eight. A delta page has the packed
-//! differences of neighbours.
+//! In the hybrid, eight or more equal values are a run; other values are packed in groups of eight. A delta
+//! page has the packed differences of neighbours.
 
 /// Number of values of a group, and least length of a run.
 const GROUP: usize = 8;
@@ -72,7 +72,8 @@ fn pack_group(group: &[u32], width: u32, out: &mut Vec<u8>) {
         let bits = u128::from(join64(&group[4..])) << (4 * width) | u128::from(join64(&group[..4]));
         out.extend_from_slice(&bits.to_le_bytes()[..bytes]);
     } else {
-        // An even number of values of at most 32 bits is at most a word, and two such words are joined by bytes of their own.
+        // An even number of values of at most 32 bits is at most a word, and two such words are joined by
+        // bytes of their own.
         let (mut bits, mut filled) = (0_u64, 0);
         for &value in group {
             bits |= u64::from(value) << filled;

@@ -1,8 +1,9 @@
-//! Compares the acquisitions and releases of a trace with the counts that `fixtures/programs/known_kernel.c` prints for
-//! each thread and lock; for its futex word, the abandoned waits and the wakes. They must be equal.
+//! Compares the acquisitions and releases of a trace with the counts that `fixtures/programs/known_kernel.c`
+//! prints for each thread and lock; for its futex word, the abandoned waits and the wakes. They must be
+//! equal.
 //!
-//! A preemptible kernel may skip programs while another task is preempted in the middle of a BPF call. It counts the
-//! skips of all tasks together, and a recording that has any is repeated.
+//! A preemptible kernel may skip programs while another task is preempted in the middle of a BPF call. It
+//! counts the skips of all tasks together, and a recording that has any is repeated.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -204,8 +205,8 @@ fn printed_lines(lines: &str) -> u64 {
     counts.last().unwrap_or(&0).saturating_sub(*counts.first().unwrap_or(&0))
 }
 
-/// Returns the lost events of the load. The kernel counts recursion of all tasks and programs; the counts show whether those of the
-/// load are affected.
+/// Returns the lost events of the load. The kernel counts recursion of all tasks and programs; the counts
+/// show whether those of the load are affected.
 pub(super) fn lost_here(loss: &Loss) -> u64 {
     loss.events() - loss.recursion_misses
 }

@@ -1,4 +1,5 @@
-//! Reads `klock check`: facts about the kernel, the plan, and the programs for recording kernel locks in full.
+//! Reads `klock check`: facts about the kernel, the plan, and the programs for recording kernel locks in
+//! full.
 
 use anyhow::Result;
 

@@ -1,11 +1,13 @@
-//! Compares klockstat of libbpf-tools and klock on the same process at the same time: the acquisitions of mutexes and
-//! rwsems, and the average hold of the lock that the load contends for. Each call holds one mutex for tens of milliseconds,
-//! so that the cost of the tools is small beside it: each measures some of the other's programs once per hold, and
-//! emulated they take tens of microseconds. klockstat does not distinguish locks; its lines are sites, which some kernels merge.
+//! Compares klockstat of libbpf-tools and klock on the same process at the same time: the acquisitions of
+//! mutexes and rwsems, and the average hold of the lock that the load contends for. Each call holds one mutex
+//! for tens of milliseconds, so that the cost of the tools is small beside it: each measures some of the
+//! other's programs once per hold, and emulated they take tens of microseconds. klockstat does not
+//! distinguish locks; its lines are sites, which some kernels merge.
 //!
-//! klockstat leaves out all calls from a stack whose hash another one has in its table of stacks (`EEXIST`), which
-//! is chance: addresses differ from boot to boot. If the load's lock is not in its tables, both record again while the load
-//! takes it by another system call, so from another stack. Of the other stacks one may be missing, if klockstat has no line with as many calls.
+//! klockstat leaves out all calls from a stack whose hash another one has in its table of stacks (`EEXIST`),
+//! which is chance: addresses differ from boot to boot. If the load's lock is not in its tables, both record
+//! again while the load takes it by another system call, so from another stack. Of the other stacks one may
+//! be missing, if klockstat has no line with as many calls.
 
 use std::collections::HashMap;
 
@@ -20,7 +22,8 @@ pub(in crate::vm) const SCENARIO: Scenario =
 
 const PART: &str = "klockstat";
 const THREADS: u32 = 4;
-/// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat prints.
+/// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat
+/// prints.
 const APART: f64 = 0.02;
 /// The largest difference of all acquisitions, in percent: the recorders begin and end one after the other.
 const ALL_APART: f64 = 0.2;
@@ -45,8 +48,8 @@ fn holds(printed: &str) -> Vec<Line> {
     table.lines().skip(1).take_while(|line| !line.contains("Avg ")).filter_map(line).collect()
 }
 
-/// `caller  1.2 us  8000  3.4 ms  5.6 s  ...`: average, count, longest, total. The total is taken from the average where
-/// that is the finer of the two: a total of more than a minute is printed to a tenth of a minute.
+/// `caller 1.2 us 8000 3.4 ms 5.6 s ...`: average, count, longest, total. The total is taken from the average
+/// where that is the finer of the two: a total of more than a minute is printed to a tenth of a minute.
 fn line(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let at = words.iter().position(|word| unit(word).is_some())?;
@@ -129,8 +132,9 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     Ok(())
 }
 
-/// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel. Without acquisitions by `downgrade_write`, of
-/// which klockstat knows nothing: they are shared, at the time of the exclusive release.
+/// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel. Without
+/// acquisitions by `downgrade_write`, of which klockstat knows nothing: they are shared, at the time of the
+/// exclusive release.
 fn by_stack(trace: &Trace) -> Result<Vec<u64>> {
     let kinds: Vec<LockKind> = trace.locks()?.into_iter().map(|lock| lock.kind).collect();
     let kernel_frames = |stack: Stack| {
@@ -159,8 +163,9 @@ fn by_stack(trace: &Trace) -> Result<Vec<u64>> {
     Ok(counts.into_values().collect())
 }
 
-/// Returns the acquisitions from one stack that klockstat leaves out: without them both count the same, and klockstat has fewer lines with
-/// that number than klock has stacks. 0 if they count the same anyway, or if there is no such stack.
+/// Returns the acquisitions from one stack that klockstat leaves out: without them both count the same, and
+/// klockstat has fewer lines with that number than klock has stacks. 0 if they count the same anyway, or if
+/// there is no such stack.
 fn left_out(all: u64, stacks: &[u64], lines: &[u64]) -> u64 {
     let theirs_all = lines.iter().sum();
     let is_same = |count: u64| apart_percent(count, theirs_all).abs() <= ALL_APART;

@@ -1,9 +1,10 @@
-//! Compares off-CPU time by offcputime of libbpf-tools and by klock, of the same threads at the same time: threads that
-//! sleep, threads that wait for each other, and more busy threads than CPUs, so that all are preempted. Both tools measure
-//! from tracepoint to tracepoint with the other's programs in between, which costs microseconds, or more if the host
-//! preempts the guest there; klock is the first one in one of the rounds. One of the rounds in which offcputime reports
-//! something must be within all bounds. In a guest every switch that the kernel counted must also be a row; a machine may
-//! have tasks of its own whose switches its kernel hides. The same holds for the program that records switches without stacks.
+//! Compares off-CPU time by offcputime of libbpf-tools and by klock, of the same threads at the same time:
+//! threads that sleep, threads that wait for each other, and more busy threads than CPUs, so that all are
+//! preempted. Both tools measure from tracepoint to tracepoint with the other's programs in between, which
+//! costs microseconds, or more if the host preempts the guest there; klock is the first one in one of the
+//! rounds. One of the rounds in which offcputime reports something must be within all bounds. In a guest
+//! every switch that the kernel counted must also be a row; a machine may have tasks of its own whose
+//! switches its kernel hides. The same holds for the program that records switches without stacks.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ const PART: &str = "off-CPU time";
 const PLAIN: &str = "plain";
 /// Number of measurements.
 const ROUNDS: u32 = 3;
-/// The largest difference of the two sums, as a part of offcputime's: of all threads, and of the threads of one name, which
-/// are a few hundred intervals of milliseconds.
+/// The largest difference of the two sums, as a part of offcputime's: of all threads, and of the threads of
+/// one name, which are a few hundred intervals of milliseconds.
 const BOUNDS: [(Option<&str>, f64); 5] = [
     (None, 0.02),
     (Some("sleeper"), 0.05),
@@ -99,7 +100,8 @@ struct Round {
 }
 
 impl Round {
-    /// Returns the difference of klock's sum from offcputime's, as a part of it: of the threads of one name, or of all.
+    /// Returns the difference of klock's sum from offcputime's, as a part of it: of the threads of one name,
+    /// or of all.
     fn apart(&self, name: Option<&str>) -> f64 {
         let sum = |sums: &Sums| -> u64 {
             sums.iter().filter(|(of, _)| name.is_none_or(|name| name == *of)).map(|(_, us)| us).sum()
@@ -108,7 +110,8 @@ impl Round {
     }
 }
 
-/// Checks that every switch that the kernel counted is a row. Returns both numbers, and the number of lost rows.
+/// Checks that every switch that the kernel counted is a row. Returns both numbers, and the number of lost
+/// rows.
 fn check_rows(files: &Files, directory: &str, setting: &Setting, finding: &mut Finding) -> Result<[u64; 3]> {
     let trace = Trace::open(&files.path(&format!("{directory}/t.parquet")))?;
     let known = known(&files.text(&format!("{directory}/known")));
@@ -124,7 +127,8 @@ fn check_rows(files: &Files, directory: &str, setting: &Setting, finding: &mut F
     Ok([switches as u64, found as u64, lost])
 }
 
-/// Checks that every switch that the kernel counted is a row, in each round and without stacks, and compares the times.
+/// Checks that every switch that the kernel counted is a row, in each round and without stacks, and compares
+/// the times.
 fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> {
     let (mut rounds, mut counts, mut reason) = (Vec::new(), [0; 3], String::new());
     for round in 1..=ROUNDS {

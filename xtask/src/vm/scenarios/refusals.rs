@@ -1,5 +1,5 @@
-//! Takes away one privilege or one facility of the kernel at a time. A recording that is impossible must be refused with
-//! exit code 3 and one line; a recording that lacks something must have a warning of one line.
+//! Takes away one privilege or one facility of the kernel at a time. A recording that is impossible must be
+//! refused with exit code 3 and one line; a recording that lacks something must have a warning of one line.
 
 use anyhow::Result;
 

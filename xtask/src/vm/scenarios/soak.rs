@@ -1,5 +1,5 @@
-//! Records minutes of contention in slices, with each kind of probe. Nothing may hang and the kernel may not complain. In
-//! a long soak some programs must be nested in others, or the guard was never tested.
+//! Records minutes of contention in slices, with each kind of probe. Nothing may hang and the kernel may not
+//! complain. In a long soak some programs must be nested in others, or the guard was never tested.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -61,8 +61,8 @@ fn check(files: &Files, setting: &Setting, finding: &mut Finding) -> Result<()> 
         finding.figure(PART, counter, thousands(of(counter)));
     }
     finding.must(of("events") > 0, || "no events".to_owned());
-    // Interrupts sometimes contend for locks: four in half a minute on 6.1. Without the tracepoints only functions that may
-    // sleep are probed, which no interrupt calls.
+    // Interrupts sometimes contend for locks: four in half a minute on 6.1. Without the tracepoints only
+    // functions that may sleep are probed, which no interrupt calls.
     let expected = setting.contention() && !setting.short;
     finding
         .must(!expected || of("nested") + of("guard") > 0, || "no program ran inside another one".to_owned());

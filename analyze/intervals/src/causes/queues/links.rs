@@ -1,7 +1,7 @@
 //! Links between queues, as waits and payers change, and the time that chains pass to their roots.
 //!
-//! Changes are linked at the end of their nanosecond, when all its rows are known. Until then the chains are as in the nanosecond
-//! before, and no time passes.
+//! Changes are linked at the end of their nanosecond, when all its rows are known. Until then the chains are
+//! as in the nanosecond before, and no time passes.
 
 use super::Queues;
 use crate::{

@@ -1,5 +1,5 @@
-//! Deadlocks against a slow and obviously correct model: every task that can go on does so, and gives up all that it has, until no task can.
-//! Those that are left are stuck.
+//! Deadlocks against a slow and obviously correct model: every task that can go on does so, and gives up all
+//! that it has, until no task can. Those that are left are stuck.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +101,8 @@ fn wait(task: i32, lock: i32, start_ns: i64, excludes: bool) -> OpenWait {
     }
 }
 
-/// Draws a wait for each task: none, or one for a lock, for the end of a thread, or for a signal of some tasks.
+/// Draws a wait for each task: none, or one for a lock, for the end of a thread, or for a signal of some
+/// tasks.
 fn open(kinds: i32) -> impl Strategy<Value = OpenLocks> {
     let waits =
         vec((0..kinds, 0..LOCKS, 0..9_i64, any::<bool>(), 0..TASKS, vec(0..TASKS, 0..3)), TASKS as usize);

@@ -1,7 +1,7 @@
 //! The frames of a stack that count: those from the acquisition site outwards.
 //!
-//! The acquisition site is the innermost frame of a stack outside of lock functions and of the recorder. Outputs show it and the frames
-//! further out.
+//! The acquisition site is the innermost frame of a stack outside of lock functions and of the recorder.
+//! Outputs show it and the frames further out.
 
 use std::borrow::Borrow;
 
@@ -14,8 +14,8 @@ use super::lock_functions::{
 /// The module of code in anonymous memory.
 const ANONYMOUS: &str = "[anon]";
 
-/// Returns the site of a kernel lock: the innermost kernel frame outside of lock functions. Skips the recorder's own frames; if no other
-/// kernel frame is left, uses the frames of the program.
+/// Returns the site of a kernel lock: the innermost kernel frame outside of lock functions. Skips the
+/// recorder's own frames; if no other kernel frame is left, uses the frames of the program.
 pub(super) fn kernel_frame<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
     let all = frames.iter().map(F::borrow);
     let mut kernel = all.filter(|frame| frame.kernel && !is_recorder_function(frame));
@@ -41,22 +41,24 @@ pub(super) fn is_try(frames: &[Frame], kernel: bool) -> bool {
     frames[..inside].iter().any(|frame| frame.kernel == kernel && is_try_function(frame))
 }
 
-/// Returns the site of a user lock: the innermost user frame outside of lock functions. Kernel frames only show how the thread slept.
+/// Returns the site of a user lock: the innermost user frame outside of lock functions. Kernel frames only
+/// show how the thread slept.
 pub(super) fn user_frame<F: Borrow<Frame>>(frames: &[F]) -> Option<&Frame> {
     let mut user = frames.iter().map(F::borrow).filter(|frame| !frame.kernel);
     let mut outside = user.clone().filter(|frame| !is_user_lock_function(frame));
     outside.clone().find(is_known).or_else(|| outside.next()).or_else(|| user.next())
 }
 
-/// Whether more than the address of a frame is known. Callers of an unknown frame are more useful; in the kernel it may be a trampoline of the
-/// recorder, which is gone when names are resolved.
+/// Whether more than the address of a frame is known. Callers of an unknown frame are more useful; in the
+/// kernel it may be a trampoline of the recorder, which is gone when names are resolved.
 fn is_known(frame: &&Frame) -> bool {
     let is_module = frame.module.as_deref().is_some_and(|module| module != ANONYMOUS);
     frame.symbol.is_some() || frame.file.is_some() || is_module
 }
 
-/// Returns the frames that outputs show: those from the acquisition site outwards, for a user lock without those of the kernel. A run of
-/// frames outside every mapping is one, because unwinding made their addresses up.
+/// Returns the frames that outputs show: those from the acquisition site outwards, for a user lock without
+/// those of the kernel. A run of frames outside every mapping is one, because unwinding made their addresses
+/// up.
 pub fn shown_frames<F: Borrow<Frame>>(frames: &[F], kernel: bool) -> impl DoubleEndedIterator<Item = &F> {
     let frames = from_point(frames, kernel);
     let follows_unmapped = |at: usize| at > 0 && is_unmapped(frames[at - 1].borrow());

@@ -1,4 +1,5 @@
-//! The functions that are not acquisition sites: lock functions of the kernel and of programs, and the recorder.
+//! The functions that are not acquisition sites: lock functions of the kernel and of programs, and the
+//! recorder.
 
 use std::sync::LazyLock;
 

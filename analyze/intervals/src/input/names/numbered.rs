@@ -1,5 +1,6 @@
-//! Distinct values and their numbers: values are added in the order of ids, and each id has the number of its value. For example, the names
-//! `a`, `b`, `a` of tasks 0, 1 and 2 are the values `a` and `b`, with the numbers 0, 1 and 0.
+//! Distinct values and their numbers: values are added in the order of ids, and each id has the number of its
+//! value. For example, the names `a`, `b`, `a` of tasks 0, 1 and 2 are the values `a` and `b`, with the
+//! numbers 0, 1 and 0.
 
 use std::hash::Hash;
 

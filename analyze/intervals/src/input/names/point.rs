@@ -1,7 +1,7 @@
 //! The acquisition site of a stack: the innermost frame outside of lock functions.
 //!
-//! Each distinct site of the stacks is one [`Point`]. A stack has a site for kernel locks and one for user locks, because a thread
-//! in a futex call can meet a kernel lock.
+//! Each distinct site of the stacks is one [`Point`]. A stack has a site for kernel locks and one for user
+//! locks, because a thread in a futex call can meet a kernel lock.
 
 use rustc_hash::FxHashMap;
 use trace_format::{Frame, Stack, StackId, text::printable};
@@ -14,8 +14,8 @@ use super::{
 
 /// An acquisition site.
 ///
-/// Source file and line where they are known; otherwise the function and the offset in it, otherwise the module and
-/// the offset in it.
+/// Source file and line where they are known; otherwise the function and the offset in it, otherwise the
+/// module and the offset in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Point {
     /// Source file.
@@ -30,8 +30,8 @@ pub struct Point {
     pub module: Option<String>,
     /// Offset into the module, or the address if there is no module; `None` where the function is known.
     pub offset: Option<u64>,
-    /// Whether the site is a guess: its frame is one (see [`Frame::guessed`]), or it is a lock function whose caller is not known.
-    /// Marked with `?`.
+    /// Whether the site is a guess: its frame is one (see [`Frame::guessed`]), or it is a lock function whose
+    /// caller is not known. Marked with `?`.
     pub guessed: bool,
 }
 
@@ -39,7 +39,8 @@ pub struct Point {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Points {
     pub(super) sites: Numbered<Point>,
-    /// By stack id: whether it is one of a kernel lock, and of a user lock, that a function took which does not wait.
+    /// By stack id: whether it is one of a kernel lock, and of a user lock, that a function took which does
+    /// not wait.
     tries: Vec<[bool; 2]>,
 }
 
@@ -100,14 +101,16 @@ impl Points {
     }
 }
 
-/// Returns the chains of a stack, of a kernel lock first: its innermost `depth` functions from the acquisition site outwards. Calls from different
-/// lines of the same caller make one chain; `--by site` tells lines apart.
+/// Returns the chains of a stack, of a kernel lock first: its innermost `depth` functions from the
+/// acquisition site outwards. Calls from different lines of the same caller make one chain; `--by site` tells
+/// lines apart.
 pub(super) fn chains(stack: &Stack, depth: usize) -> [Vec<String>; 2] {
     [true, false].map(|kernel| shown_frames(&stack.frames, kernel).take(depth).map(function).collect())
 }
 
 impl Point {
-    /// Returns the site at a frame. A lock function is the site of a stack that ends there only, so the real one, its caller, is missing.
+    /// Returns the site at a frame. A lock function is the site of a stack that ends there only, so the real
+    /// one, its caller, is missing.
     fn site(frame: &Frame) -> Self {
         let point = Self::of(frame);
         Self { guessed: point.guessed || is_lock_function(frame), ..point }
@@ -132,8 +135,8 @@ impl Point {
         Self { module, offset, guessed, ..Self::default() }
     }
 
-    /// Returns `file:line`, `function+0x1f` or `module+0x1f00`, or `(unknown)` for a missing stack. Drops leading `../`.
-    /// `?` follows a guess.
+    /// Returns `file:line`, `function+0x1f` or `module+0x1f00`, or `(unknown)` for a missing stack. Drops
+    /// leading `../`. `?` follows a guess.
     pub fn place(&self) -> String {
         let mut place = printable(&self.raw_place()).into_owned();
         place.extend(self.guessed.then_some('?'));

@@ -1,11 +1,11 @@
 //! The purposes of waits: whether a task waited for a lock, or idly for something else to happen.
 //!
-//! Each wait has a [`Purpose`], by its stack, its lock and the rows of other waits. A futex does not record its use, and a condition variable or a
-//! semaphore may be a lock. In this order decide:
+//! Each wait has a [`Purpose`], by its stack, its lock and the rows of other waits. A futex does not record
+//! its use, and a condition variable or a semaphore may be a lock. In this order decide:
 //!
 //! 1. a function of the stack that has one purpose, by the table in `rules`;
-//! 2. of semaphores, the tasks that give them back: a lock is given back by the task that took it. One that a task has for nearly all of its
-//!    life says when the task ends;
+//! 2. of semaphores, the tasks that give them back: a lock is given back by the task that took it. One that a
+//!    task has for nearly all of its life says when the task ends;
 //! 3. the roles of the tasks that wait and wake (`roles`);
 //! 4. a function of the stack that serves others, and the kind of the object.
 
@@ -54,7 +54,8 @@ enum Behaviour {
     #[default]
     Unknown,
     Purpose(Purpose),
-    /// There are few waits, and none of the tasks ended the wait of another one: a message as likely as a lock.
+    /// There are few waits, and none of the tasks ended the wait of another one: a message as likely as a
+    /// lock.
     OneWay,
     /// The object has one waiter: its sites have purposes.
     OfSite {
@@ -164,7 +165,8 @@ impl Purposes {
             of_object => of_object,
         };
         let served = by_stack.map(|(purpose, _)| purpose);
-        // The function in which a task waits says more than the kind, but a semaphore in a function of locks may be a signal.
+        // The function in which a task waits says more than the kind, but a semaphore in a function of locks
+        // may be a signal.
         let by_default = served.filter(|purpose| purpose.is_idle() || !kind.is_idle()).unwrap_or(kind);
         match observed {
             // An idle wait keeps the word of its function.

@@ -6,9 +6,10 @@
 //! C waits for c at lock_slow < put
 //! ```
 //!
-//! At such a site each task waits for an object of its own, and the tasks end the waits of each other. klock adds one lock to the
-//! locks of the trace and puts it in place of the objects into the rows of these waits. Other such objects are PostgreSQL's semaphores, one
-//! for each process, the events on which runtimes park threads, and condition variables that a waiter makes for one wait.
+//! At such a site each task waits for an object of its own, and the tasks end the waits of each other. klock
+//! adds one lock to the locks of the trace and puts it in place of the objects into the rows of these waits.
+//! Other such objects are PostgreSQL's semaphores, one for each process, the events on which runtimes park
+//! threads, and condition variables that a waiter makes for one wait.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use trace_format::{Batch, EventKind, EventRow, FormatError, LockId, LockRow, Sta
 
 use crate::input::source::{Batches, EventSource};
 
-/// The share of the waits at a site, in percent, that are for objects with one waiter, who waits for no other object there or for this one
-/// once.
+/// The share of the waits at a site, in percent, that are for objects with one waiter, who waits for no other
+/// object there or for this one once.
 const MOST: u64 = 90;
 
 /// The split locks of a trace, and the semaphores that are locks.
@@ -41,7 +42,8 @@ pub(super) struct SiteWaits {
     waits: FxHashMap<(LockId, TaskId), u64>,
     /// By object and site: the number of calls that woke while a task waited here.
     wakes: FxHashMap<(LockId, u32), u64>,
-    /// Whether an object may be made for one wait. Words on which a task waits once are also locks of their own, which are many.
+    /// Whether an object may be made for one wait. Words on which a task waits once are also locks of their
+    /// own, which are many.
     pub(super) may_be_for_one_wait: bool,
 }
 
@@ -64,8 +66,8 @@ impl SiteWaits {
         *self.wakes.entry((object, site)).or_default() += 1;
     }
 
-    /// Returns the objects with one waiter, who waits for no other object here or for this one once; of two or more if they have nearly all
-    /// waits.
+    /// Returns the objects with one waiter, who waits for no other object here or for this one once; of two
+    /// or more if they have nearly all waits.
     fn objects(&self) -> FxHashSet<LockId> {
         let (mut tasks, mut objects) = (FxHashMap::<_, u32>::default(), FxHashMap::<_, u32>::default());
         for (object, task) in self.waits.keys() {
@@ -83,7 +85,8 @@ impl SiteWaits {
 }
 
 impl SplitLocks {
-    /// Finds split locks at sites where tasks exclude each other, and appends them to `locks`, the locks of the trace.
+    /// Finds split locks at sites where tasks exclude each other, and appends them to `locks`, the locks of
+    /// the trace.
     pub(super) fn find(
         found: Vec<(u32, SiteWaits)>,
         mutexes: FxHashSet<LockId>,
@@ -174,7 +177,8 @@ mod tests {
 
     const TASKS: [&str; 4] = ["A", "B", "C", "D"];
 
-    /// Four tasks that hold a lock in turn and wait for it at `put`, each for the object that `object` says. Who leaves wakes the next.
+    /// Four tasks that hold a lock in turn and wait for it at `put`, each for the object that `object` says.
+    /// Who leaves wakes the next.
     fn relay(kind: &str, stack: &str, object: impl Fn(usize, usize) -> usize) -> String {
         let object = |round: usize, task: usize| format!("w{}", object(round, task));
         let mut text: String = (0..8).map(|word| format!("lock w{word} {kind}\n")).collect();
@@ -194,7 +198,8 @@ mod tests {
         text
     }
 
-    /// Returns the names and the numbers of waits of the locks that tasks waited for, and the number of calls that woke for these locks.
+    /// Returns the names and the numbers of waits of the locks that tasks waited for, and the number of calls
+    /// that woke for these locks.
     fn waits(text: &str) -> (Vec<(String, usize)>, usize) {
         let test = trace(text);
         let input = Input::open(&test.trace, 0, &Filter::default()).unwrap();

@@ -1,7 +1,7 @@
 //! Decodes row groups and splits their rows by lock, on threads that work ahead of the readers.
 //!
-//! All events of a lock go to the same reader, so each reader has an engine of its own; losses go to every reader. No event is
-//! copied: a reader receives the batch and the indexes of its rows.
+//! All events of a lock go to the same reader, so each reader has an engine of its own; losses go to every
+//! reader. No event is copied: a reader receives the batch and the indexes of its rows.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -144,7 +144,8 @@ impl Decoder<'_> {
     }
 }
 
-/// The `lost` events of the row groups that are read. They are rare, so the columns that only they need are decoded separately.
+/// The `lost` events of the row groups that are read. They are rare, so the columns that only they need are
+/// decoded separately.
 pub(super) struct Losses<'a> {
     events: &'a dyn EventSource,
     /// The row group of the last batch, and the row at which the next one begins.
@@ -159,7 +160,8 @@ impl<'a> Losses<'a> {
         Self { events, group: 0, next_row: 0, of_group: None }
     }
 
-    /// Returns the `lost` events among the first `used` rows of the next batch, with all columns, by row of the batch.
+    /// Returns the `lost` events among the first `used` rows of the next batch, with all columns, by row of
+    /// the batch.
     pub(super) fn of(
         &mut self,
         group: usize,

@@ -1,4 +1,5 @@
-//! Locks that another thread of the parent held when a process was forked: no thread of the child can release its copy.
+//! Locks that another thread of the parent held when a process was forked: no thread of the child can release
+//! its copy.
 //!
 //! ```text
 //! 100 rotate acquires log_lock      in process 1
@@ -6,8 +7,8 @@
 //! 160 process 2 waits for log_lock  for ever
 //! ```
 //!
-//! A dead end is found for each lock that a task waits for and no task of its process took. Rows are read again only if the parent
-//! used a lock at the same address.
+//! A dead end is found for each lock that a task waits for and no task of its process took. Rows are read
+//! again only if the parent used a lock at the same address.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 

@@ -1,4 +1,5 @@
-//! Finds stuck processes: every thread of the process waits, so no thread is left to signal, to post, or to come to a barrier.
+//! Finds stuck processes: every thread of the process waits, so no thread is left to signal, to post, or to
+//! come to a barrier.
 //!
 //! ```text
 //!  20 sender signals ready           nobody waits for it yet
@@ -7,9 +8,9 @@
 //! 110 main waits for reader          for ever
 //! ```
 //!
-//! A dead end is found in the open waits for each process that is stuck: its first wait for a condition variable, a semaphore or a
-//! barrier. A thread that never used a lock has no row and could do anything, so a process counts only if it was recorded from its start, and
-//! all threads that it created have rows.
+//! A dead end is found in the open waits for each process that is stuck: its first wait for a condition
+//! variable, a semaphore or a barrier. A thread that never used a lock has no row and could do anything, so a
+//! process counts only if it was recorded from its start, and all threads that it created have rows.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! The waits that a selection leaves out because they are idle: their number and their time.
 //!
-//! A trace is read in parts on several threads. A wait may begin in one part and end in a later one, so each part keeps the first rows of
-//! each task and lock, whose meaning depends on the parts before. A merge settles them.
+//! A trace is read in parts on several threads. A wait may begin in one part and end in a later one, so each
+//! part keeps the first rows of each task and lock, whose meaning depends on the parts before. A merge
+//! settles them.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use trace_format::{EventKind, EventRow, LockId, TaskId};

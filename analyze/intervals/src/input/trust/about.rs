@@ -1,5 +1,5 @@
-//! The effect of each line of a trust block on the table above it. Tables differ: a report leaves out an interval without an end,
-//! blame charges it.
+//! The effect of each line of a trust block on the table above it. Tables differ: a report leaves out an
+//! interval without an end, blame charges it.
 
 /// The table above the trust block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

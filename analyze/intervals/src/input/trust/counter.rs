@@ -150,7 +150,8 @@ impl Sink for SelectedCounter<'_> {
     }
 }
 
-/// Returns the CPU or task that lost most events, and the time: `most on CPU 3 (81 %), up to 1.90 s`. Empty without `lost` events.
+/// Returns the CPU or task that lost most events, and the time: `most on CPU 3 (81 %), up to 1.90 s`. Empty
+/// without `lost` events.
 fn lost_where(stats: &ReadStats, start_ns: i64, names: &Names) -> String {
     let swap = |(key, lost): (&(Option<i32>, Option<TaskId>), &i64)| (*lost, *key);
     let most = stats.lost_by.iter().map(swap).max();

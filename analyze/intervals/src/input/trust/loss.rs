@@ -1,7 +1,8 @@
 //! Limits of loss: whether a trace lost too many events to be ranked.
 //!
-//! Losses are not spread evenly: they hit the busiest CPU or thread at its busiest time, which is what a ranking is about. So above
-//! [`WARN_PPM`] a warning precedes every table, and above [`REFUSE_PPM`] tables are refused without `--allow-loss`.
+//! Losses are not spread evenly: they hit the busiest CPU or thread at its busiest time, which is what a
+//! ranking is about. So above [`WARN_PPM`] a warning precedes every table, and above [`REFUSE_PPM`] tables
+//! are refused without `--allow-loss`.
 
 use trace_format::Trace;
 

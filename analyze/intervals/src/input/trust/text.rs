@@ -160,8 +160,8 @@ impl Trust {
     }
 }
 
-/// Returns a deadlock as a sentence, `deadlock at the end: A has x (p.c:1), waits for y (p.c:2) for 1.2 s; ...; 1 more behind it`. A wait with a time-out adds `until its
-/// time-out`.
+/// Returns a deadlock as a sentence, `deadlock at the end: A has x (p.c:1), waits for y (p.c:2) for 1.2 s;
+/// ...; 1 more behind it`. A wait with a time-out adds `until its time-out`.
 pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names) -> String {
     let member = |Member { has, wants }: &Member| {
         let at = |lock: LockId, stack: Option<StackId>| match stack {

@@ -1,4 +1,5 @@
-//! Waits and holds in a program that is being built: the steps of tasks at rows of waits, acquisitions and releases.
+//! Waits and holds in a program that is being built: the steps of tasks at rows of waits, acquisitions and
+//! releases.
 
 use trace_format::{Event, LockId, LockKind, Mode};
 
@@ -79,7 +80,8 @@ impl Builder<'_> {
         task.end.1 = task.end.1.max(row.ts_ns);
     }
 
-    /// Ends the holds of other tasks that this acquisition excludes: their releases are not on record. They ended at the last row of their task.
+    /// Ends the holds of other tasks that this acquisition excludes: their releases are not on record. They
+    /// ended at the last row of their task.
     fn end_unseen(&mut self, task: TaskIndex, lock: u32, mode: Mode, id: LockId) {
         let rules = &self.context.rules;
         let is_over = |other| rules.excludes(id, mode) || rules.excludes(id, other);
@@ -142,7 +144,8 @@ impl Builder<'_> {
                     .insert(usize::from(task.birth.is_some()), Action::Acquire { lock: index, site, mode });
                 mode
             }
-            // The end of a hold that another task's has ended, or of one from before: it is the task's own time.
+            // The end of a hold that another task's has ended, or of one from before: it is the task's own
+            // time.
             None => return self.lasts_until(task, row.ts_ns),
         };
         of.was_held = true;

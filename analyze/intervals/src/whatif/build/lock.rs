@@ -15,7 +15,8 @@ use crate::{
 pub(super) struct Lock {
     pub(super) sites: Vec<u32>,
     pub(super) handoffs_ns: Vec<i64>,
-    /// The tasks that wait for it, the first one first; the one that was woken, and when; the times until such tasks ran.
+    /// The tasks that wait for it, the first one first; the one that was woken, and when; the times until
+    /// such tasks ran.
     pub(super) waiting: VecDeque<u32>,
     pub(super) woken: Option<(u32, i64)>,
     pub(super) wakeups_ns: Vec<i64>,

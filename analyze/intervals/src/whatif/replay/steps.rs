@@ -1,4 +1,5 @@
-//! The steps of tasks in a replay: what each does to locks, signals and barriers, and the time of the next step.
+//! The steps of tasks in a replay: what each does to locks, signals and barriers, and the time of the next
+//! step.
 
 use trace_format::Mode;
 

@@ -9,7 +9,8 @@ use crate::{
 use intervals::Filter;
 use output::{Format, Page};
 
-/// Process 10 has two threads, two locks and a condition variable; process 20 one thread that wakes and fails.
+/// Process 10 has two threads, two locks and a condition variable; process 20 one thread that wakes and
+/// fails.
 const TWO: &str = "
     lock m pthread_mutex pid=10\nlock k rwsem\nlock c condvar pid=10\nlock f futex pid=20
     task A pid=10 tid=10 comm=server\ntask B pid=10 tid=11 comm=worker\ntask C pid=20 tid=20 comm=client
@@ -32,7 +33,8 @@ fn of(text: &str, filter: Filter) -> Report {
     report_of(text, &Options { by: By::Process, filter, ..Options::default() })
 }
 
-/// Tasks and locks, waits and their time, the time asleep, errors, wakes and woken, idle waits and their time, and the lifetime.
+/// Tasks and locks, waits and their time, the time asleep, errors, wakes and woken, idle waits and their
+/// time, and the lifetime.
 type Figures = ([i64; 2], (i64, i64), Option<i64>, [i64; 3], (i64, i64), i64);
 
 fn figures(row: &Row) -> Figures {

@@ -183,7 +183,8 @@ fn a_terminal_shows_rows_after_one_that_was_waited_for_in_vain() {
     assert!(written.contains("brief") && written.contains("... 1 more row; "), "{written}");
 }
 
-/// A lock of the program that is waited for and one that is not, and two of the kernel with 1,000 and 5,000 times shorter waits.
+/// A lock of the program that is waited for and one that is not, and two of the kernel with 1,000 and 5,000
+/// times shorter waits.
 const BESIDE_THE_KERNEL: &str = "lock r spinlock name=runqueue\nlock m rwsem name=mmap_lock\n\
      1 A acquire hot a.c:1\n2 B wait hot a.c:1\n5_002 A release hot\n5_002 B acquire hot a.c:1 wait=5000\n5_003 B release hot\n\
      6_000 A acquire calm a.c:9\n6_001 A release calm\n\

@@ -1,4 +1,5 @@
-//! Copies of a process that maps files and runs other programs: a walk that is known must find the same as a walk of the copy itself.
+//! Copies of a process that maps files and runs other programs: a walk that is known must find the same as a
+//! walk of the copy itself.
 
 use proptest::prelude::*;
 
@@ -89,7 +90,8 @@ proptest! {
         picks in prop::collection::vec((0..8_usize, any::<bool>(), any_step()), 0..120),
     ) {
         let (mut memo, mut stacks) = (Memo::default(), Stacks::default());
-        // Programs by their start, each with the changes of its code; what the thread has to do, and its answers.
+        // Programs by their start, each with the changes of its code; what the thread has to do, and its
+        // answers.
         let mut programs = vec![(0_u64, 0_u32)];
         let (mut requests, mut answers) = (Vec::<Sample>::new(), std::collections::VecDeque::new());
         let (mut now, mut changes, mut walked, mut answered) = (0_u64, 0_u32, 0_u64, 0_u64);
@@ -119,7 +121,8 @@ proptest! {
                     answered = round + 1;
                 }
                 Step::Remap => {
-                    // All that was walked before is answered: what a walk finds depends on when the mappings are read.
+                    // All that was walked before is answered: what a walk finds depends on when the mappings
+                    // are read.
                     if answered < walked || !requests.is_empty() {
                         continue;
                     }

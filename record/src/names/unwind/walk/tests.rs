@@ -17,7 +17,8 @@ fn run(bp: u64, words: &[u64], by_pointers: &[u64], code: impl FnMut(u64) -> Cod
     unwind(Registers { ip: 0x100, sp: START, bp }, copy, by_pointers, code).0
 }
 
-/// The code of the tests: a leaf without a frame pointer (0x100), a function with one (0x200), a main function (0x300).
+/// The code of the tests: a leaf without a frame pointer (0x100), a function with one (0x200), a main
+/// function (0x300).
 fn code(address: u64) -> Code {
     match address & !0xff {
         0x100 => Code::Known(Rule::Frame(Cfa::Sp(16), SavedBp::Same)),
@@ -135,7 +136,8 @@ proptest! {
         prop_assert!(frames.addresses.len() <= MAX_FRAMES && frames.certain <= frames.addresses.len());
     }
 
-    /// Whatever else is on the stack and in the registers, and however much of it, the words that were used decide.
+    /// Whatever else is on the stack and in the registers, and however much of it, the words that were used
+    /// decide.
     #[test]
     fn a_stack_with_the_same_words_that_were_used_has_the_same_frames(
         rules in prop::collection::vec(any_rule(), 1..20),

@@ -12,8 +12,9 @@ use crate::{
 };
 
 impl Purposes {
-    /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has such locks. `functions` returns
-    /// the number of the function of a site, or 0. Returns the sites at which tasks exclude each other, and the semaphores that are locks.
+    /// Lets the behaviour of tasks decide where kinds and stacks do not. Reads the events of a trace that has
+    /// such locks. `functions` returns the number of the function of a site, or 0. Returns the sites at which
+    /// tasks exclude each other, and the semaphores that are locks.
     pub(in crate::input::names) fn observe(
         &mut self,
         trace: &Trace,
@@ -34,7 +35,8 @@ impl Purposes {
     }
 }
 
-/// The rows of waits. Those whose purpose is known from their stack say nothing of their object, only of their site.
+/// The rows of waits. Those whose purpose is known from their stack say nothing of their object, only of
+/// their site.
 pub(super) struct Observed<'a, F> {
     purposes: &'a Purposes,
     tasks: &'a [TaskRow],
@@ -280,7 +282,8 @@ impl Object {
         self.code.wakes.insert(function);
     }
 
-    /// Ends a wait. Processes that record themselves do not say who ended it: the last task that woke others does.
+    /// Ends a wait. Processes that record themselves do not say who ended it: the last task that woke others
+    /// does.
     fn end(&mut self, task: TaskId, ts_ns: i64, waker: Option<TaskId>, sites: &mut Sites) {
         let Some(at) = self.open.iter().position(|open| open.task == task) else { return };
         let open = self.open.swap_remove(at);
@@ -347,8 +350,8 @@ impl Semaphore {
         }
     }
 
-    /// Whether a task had it for nearly all of its life, and only one that waited for that took it later, as those do who join a thread of
-    /// Python.
+    /// Whether a task had it for nearly all of its life, and only one that waited for that took it later, as
+    /// those do who join a thread of Python.
     fn is_life(&self, tasks: &[TaskRow], end_ns: i64) -> bool {
         let Some((task, taken_ns, given_ns)) = self.first.filter(|_| self.own <= 2 && self.foreign == 0)
         else {
@@ -368,7 +371,8 @@ impl Semaphore {
 }
 
 impl Decided {
-    /// Sets the purposes, and returns the sites at which tasks exclude each other, and the semaphores that are locks.
+    /// Sets the purposes, and returns the sites at which tasks exclude each other, and the semaphores that
+    /// are locks.
     pub(super) fn apply(self, purposes: &mut Purposes) -> (Vec<(u32, SiteWaits)>, FxHashSet<LockId>) {
         purposes.by_site = self.sites;
         for (lock, observed, stacks) in self.locks {

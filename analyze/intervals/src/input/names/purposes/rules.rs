@@ -1,4 +1,5 @@
-//! The rules of purposes: the [`Purpose`] of a wait and its weight by the function in which the task waits. A new library is one more row.
+//! The rules of purposes: the [`Purpose`] of a wait and its weight by the function in which the task waits. A
+//! new library is one more row.
 
 use trace_format::LockKind;
 
@@ -17,7 +18,8 @@ choices! {
         Exit = "exit",
         /// A thread that parked itself until another one unparks it.
         Park = "park",
-        /// A thread of a runtime's scheduler that has no work: its tasks may wait for locks that are no waits of threads.
+        /// A thread of a runtime's scheduler that has no work: its tasks may wait for locks that are no waits
+        /// of threads.
         Scheduler = "scheduler",
         /// A semaphore that counts or signals.
         Semaphore = "semaphore",
@@ -65,11 +67,13 @@ impl Purpose {
 pub(super) enum Weight {
     /// The function has one purpose: the innermost such function decides.
     Decides,
-    /// The function serves others: it counts only if no caller decides. Of several that call each other, the outermost counts.
+    /// The function serves others: it counts only if no caller decides. Of several that call each other, the
+    /// outermost counts.
     Serves,
 }
 
-/// Functions in which tasks wait, without leading underscores as [`bare`] returns them, and the purpose. A `*` stands for any ending.
+/// Functions in which tasks wait, without leading underscores as [`bare`] returns them, and the purpose. A
+/// `*` stands for any ending.
 const RULES: &[(&str, Purpose, Weight)] = {
     use Purpose::{Barrier, CondVar, Exit, Lock, Park, Scheduler, Semaphore, Undecided};
     use Weight::{Decides, Serves};
@@ -120,7 +124,8 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("parking_lot::condvar::*", CondVar, Serves),
         ("rayon_core::sleep::*", Park, Decides),
         ("tokio::runtime::*::park*", Scheduler, Decides),
-        // Go: notes are how threads of the scheduler sleep; goroutines that wait for sync.Mutex are parked and in no futex.
+        // Go: notes are how threads of the scheduler sleep; goroutines that wait for sync.Mutex are parked
+        // and in no futex.
         ("runtime.lock2", Lock, Decides),
         ("runtime.notesleep", Scheduler, Decides),
         ("runtime.notetsleep*", Scheduler, Decides),
@@ -136,11 +141,13 @@ const RULES: &[(&str, Purpose, Weight)] = {
         ("JavaThread::sleep*", Park, Decides),
         // Erlang
         ("ethr_event_*", Scheduler, Decides),
-        // CPython: its locks are semaphores, also as signals, and a condition variable guards the interpreter.
+        // CPython: its locks are semaphores, also as signals, and a condition variable guards the
+        // interpreter.
         ("PyThread_acquire_lock*", Lock, Serves),
         ("PyMutex_Lock*", Lock, Decides),
         ("take_gil", Lock, Decides),
-        // Ruby: its threads sleep in one function for a Mutex, a Queue or another thread. Debian's has no frame pointers for the callers.
+        // Ruby: its threads sleep in one function for a Mutex, a Queue or another thread. Debian's has no
+        // frame pointers for the callers.
         ("rb_mutex_lock*", Lock, Decides),
         ("rb_native_cond_wait", Undecided, Serves),
         // PostgreSQL

@@ -81,7 +81,8 @@ fn a_semaphore_is_a_lock_if_its_waits_or_its_takers_say_so() {
     assert_eq!(purpose(items), Purpose::Semaphore);
 }
 
-/// Three tasks that wait for a lock of this kind and hold it in turn. A round begins with `A` inside, `B` and `C` waiting.
+/// Three tasks that wait for a lock of this kind and hold it in turn. A round begins with `A` inside, `B` and
+/// `C` waiting.
 fn relay(kind: &str, row: impl Fn(usize, &str) -> String) -> String {
     let tasks = ["A", "B", "C"];
     let mut text = format!("lock s {kind}\n{}{}", row(10, "B wait"), row(20, "C wait"));
