@@ -28,7 +28,7 @@ pub(crate) enum Analyze {
     Report(Report),
     /// Why the worst locks are waited for, and what would help.
     Why(Why),
-    /// Who made others wait: each nanosecond of waiting has its holder.
+    /// Who made others wait, and for how long, to the nanosecond.
     Blame(Blame),
     /// The locks on which the length of the run depends.
     Critical(Critical),

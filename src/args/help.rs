@@ -86,9 +86,7 @@ fn for_width(command: Command, width: usize) -> Command {
             if has_filters {
                 let examples: Vec<&str> = short.lines().take(1 + EXAMPLES).collect();
                 let examples = examples.join("\n");
-                short = format!(
-                    "--lock, --task, --from and other filters, --format, and more examples: --help\n\n{examples}"
-                );
+                short = format!("More options, such as --lock, and more examples: --help\n\n{examples}");
             }
             command.after_help(short).after_long_help(text)
         }

@@ -25,7 +25,7 @@ Examples:
 pub(crate) struct Html {
     #[command(flatten)]
     pub(crate) trace: OneTrace,
-    /// Keep every interval from one time after the start of the trace to another: 1.5s..1.6s. May be given
+    /// Keep the intervals from one time after the start of the trace to another: 1.5s..1.6s. May be given
     /// several times. Without it, the busiest windows are kept.
     #[arg(long = "window", value_name = "FROM..TO", value_parser = PageWindow::from_str)]
     pub(crate) windows: Vec<PageWindow>,

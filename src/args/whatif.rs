@@ -45,7 +45,7 @@ const OPTIONS: [(ChangeKind, &str, &str); 9] = [
     (
         ChangeKind::NoSleep,
         "LOCK[=later]",
-        "Leave out sleep of holders of LOCK, or let them sleep after its release (needs --off-cpu)",
+        "Leave out sleep of holders of LOCK, or let them sleep after its release (record with --off-cpu)",
     ),
     (
         ChangeKind::NoPreempt,
@@ -81,8 +81,8 @@ const EXAMPLES: &str = "\
 The recording is replayed: what each task does is kept, who waits for whom is
 decided anew, without the changes and with them. LOCK is an address, #ID or a name.
 Several changes are made together; each --also begins another alternative. A replay
-that does not fit the recording makes no prediction, and the exit code is 4. Of the
-filters, --from and --to choose the part that is replayed; there are no others.
+that does not fit the recording makes no prediction, and the exit code is 4. --from
+and --to choose the part that is replayed; the other filters are refused.
 
 Examples:
   klock whatif --hold cache_lock=0.5

@@ -7,8 +7,8 @@
 //! journal.
 //!
 //! A payload is the end offset of the last row group (u64), the CRC-32 of the events file up to there (u32),
-//! the length of a footer (u32), a Parquet footer for the new row groups, and zstd-compressed JSON. Frames
-//! that stacks share are written once, or once more after they were forgotten.
+//! the length of a footer (u32), a Parquet footer for the new row groups, and zstd-compressed JSON. Stack frames
+//! that stacks share are written once, and again after the writer forgot them.
 
 use std::{
     borrow::Cow,

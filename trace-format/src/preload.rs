@@ -174,9 +174,8 @@ pub mod op {
     /// [`RELEASED`] that made it possible.
     pub const ACQUIRED: u8 = 1;
     /// The first attempt failed and the call starts to wait. One payload: `first` is the owner's TID as
-    /// stored in the lock, or
-    /// 0. Until the [`WAITED`] or [`FAILED`] that ends the wait, other records of the thread come from signal
-    ///    handlers. A barrier call always waits.
+    /// stored in the lock, or zero. Until the [`WAITED`] or [`FAILED`] that ends the wait, other records of
+    /// the thread come from signal handlers. A barrier call always waits.
     pub const WAIT: u8 = 2;
     /// The wait ended with the lock acquired.
     pub const WAITED: u8 = 3;

@@ -272,7 +272,7 @@ fn write_text(info: &Info, style: TextStyle, out: &mut (impl Write + ?Sized)) ->
                 Some(Covers::ContendedHolds) => "time off the CPU of tasks that hold a lock",
                 _ => "time off the CPU, of which locks know nothing",
             },
-            (false, false) => "waits only: no free acquisitions, no holds",
+            (false, false) => "waits only: no uncontended acquisitions, no holds",
         };
         writeln!(out, "\nsource {}: {sees}", printable(&source.name))?;
         if !source.kinds.is_empty() {

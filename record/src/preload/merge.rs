@@ -6,14 +6,14 @@
 //! emitted: A 10, B 20; A 30 waits, because the next record of B may have the time 25
 //! ```
 //!
-//! The records of each thread are in order already, so they are merged and not sorted. No record is emitted
-//! while an earlier one can still come: a batch names the time up to which it is complete, and the threads
-//! that were in the middle of a record. Only what such a thread has published is known, so nothing later than
-//! that is emitted.
+//! The records of each thread are in order already, so they are merged and not sorted. A record waits, for at
+//! most two seconds, while an earlier one can still come: a batch names the time up to which it is complete,
+//! and the threads that were in the middle of a record. Only what such a thread has published is known, so
+//! nothing later than that is emitted.
 //!
 //! A process can publish old times without end. They would always be the earliest ones, and nothing else
-//! would be emitted. So each thread of another user has a lower bound of its times, which follows the time at
-//! which they were written.
+//! would be emitted. So each thread of another user has a lower bound of its times: three seconds before klock
+//! reads them.
 
 use serde::{Deserialize, Serialize};
 use std::{

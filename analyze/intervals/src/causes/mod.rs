@@ -11,7 +11,7 @@
 //!
 //! A pass over the events of a trace sends the parts of waits to a [`Sink`](crate::items::Sink), each with
 //! its payer and the payer's state. The payer of a wait at an instant is whom the engine charges: the oldest
-//! open hold of another task, else no task, else the owner that the lock word named. If that payer waits for
+//! open hold of another task, else the owner that the lock word named, else no task. If that payer waits for
 //! another lock itself, a sink may have the root of the chain instead, at which the payer's payers end.
 //! `docs/internals/causes.md` has the definitions.
 //!

@@ -18,7 +18,7 @@ choices! {
         /// One lock.
         #[default]
         Lock = "lock",
-        /// One acquisition point and class of locks.
+        /// One acquisition site and class of locks.
         Site = "site",
         /// All locks of one kind and name.
         Class = "class",
@@ -30,7 +30,7 @@ choices! {
         Process = "process",
         /// All threads of one name.
         Comm = "comm",
-        /// One stack from the acquisition point outwards, or a part of it, and class of locks.
+        /// One stack from the acquisition site outwards, or a part of it, and class of locks.
         Stack = "stack",
         /// All tasks of one control group.
         Cgroup = "cgroup",
@@ -159,7 +159,7 @@ pub enum Single {
     /// One row for the whole trace.
     Host,
     Lock(LockId),
-    /// An acquisition point and a class of locks.
+    /// An acquisition site and a class of locks.
     Site(u32, Option<u32>),
     /// The part of a stack that is shown, and a class of locks.
     Stack(u32, Option<u32>),

@@ -15,7 +15,7 @@ pub enum Part {
     Text(String),
     Kind(LockKind),
     Purpose(Purpose),
-    /// The functions of a stack, the acquisition point's first.
+    /// The functions of a stack, the acquisition site's first.
     Stack(Vec<String>),
 }
 

@@ -1,4 +1,4 @@
-//! Which rows a table has: the row of an interval by one dimension, or by several as in `--by task,lock`, in
+//! The rows of a table: the row of an interval by one dimension, or by several as in `--by task,lock`, in
 //! the ids of its trace and with names.
 
 use std::{fmt, str::FromStr};

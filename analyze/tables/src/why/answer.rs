@@ -132,7 +132,7 @@ impl Recordings {
         (is_long && judged_ns.saturating_mul(2) < waited_ns).then(|| {
             vec![
                 format!(
-                    "threads waited {} for {} locks, of which these have {}",
+                    "threads waited {} for {} locks; those below have {}",
                     units::duration(waited_ns),
                     units::exact(locks_total as u64),
                     verdicts::percent(judged_ns, waited_ns)

@@ -1,4 +1,4 @@
-//! Predictions: what the change that a verdict asks for would gain, or the reason why nobody knows.
+//! Predictions: what the change that a verdict asks for would gain, or the reason why there is none.
 
 use std::fmt;
 

@@ -207,7 +207,7 @@ const WAIT_LIMITS: &[(u32, &str)] = &[
     (kinds::ALL, "kernel locks: waits only; acquisitions without a wait and hold times are not recorded"),
     (
         kinds::SPINLOCK,
-        "kernel spinlocks: the second waiter is not seen, and in virtual machines without paravirtual spinlocks none is",
+        "kernel spinlocks: the first waiter is not seen, and in virtual machines without paravirtual spinlocks none is",
     ),
 ];
 
