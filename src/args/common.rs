@@ -19,10 +19,10 @@ use super::shared::{Force, duration};
 /// Arguments of commands that show rows.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Rows {
-    /// Show the first N rows [default: text as fits, otherwise all], locks of why, or keys [default: 3].
+    /// Show the first N rows, locks or keys [default: in text as fits or 3, else all].
     #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = rows, conflicts_with = "all")]
     pub(crate) limit: Option<usize>,
-    /// Show the rows for which this holds, such as in report 'wait_total > 5ms', 'count >= 100', 'contention > 10%'.
+    /// Show rows for which this holds, in report 'wait_total > 5ms', 'count >= 100', 'contention > 10%'.
     #[arg(long, value_name = "CONDITION", value_parser = Having::from_str, help_heading = "Filters")]
     pub(crate) having: Vec<Having>,
     /// Show all rows.

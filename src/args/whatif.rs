@@ -45,7 +45,7 @@ const OPTIONS: [(ChangeKind, &str, &str); 9] = [
     (
         ChangeKind::NoSleep,
         "LOCK[=later]",
-        "Leave out sleep of holders of LOCK, or let them sleep after its release (record with --off-cpu)",
+        "Leave out sleep of holders of LOCK, or let them sleep after its release (if recorded)",
     ),
     (
         ChangeKind::NoPreempt,

@@ -162,7 +162,7 @@ fn the_open_posix_tests_end_alike() {
     assert!(names.len() > 500, "{names:?}");
     // Most tests sleep: eight of them run at once. A test that does not end is ended.
     let script =
-        "xargs -P 8 -I{} sh -c 'timeout -k 1 300 bin/{} >/dev/null 2>&1 </dev/null; echo {} $?' < names";
+        "xargs -P 8 -I{} sh -c 'timeout -k 1 120 bin/{} >/dev/null 2>&1 </dev/null; echo {} $?' < names";
     for &is_root in users() {
         assert_alike(&names, |is_recorded, names| {
             let list: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -477,7 +477,7 @@ fn waiting_that_is_spread_over_many_locks_is_not_said_to_be_no_cause() {
     }
     let options = WhyOptions { limit: Some(3), ..WhyOptions::default() };
     let said = written(&why(&[testing::trace(&text).trace], &options).unwrap(), Text, None);
-    assert!(said.starts_with("-> threads waited 800 ns for 100 locks, of which these have 3 %\n"), "{said}");
+    assert!(said.starts_with("-> threads waited 800 ns for 100 locks; those below have 3 %\n"), "{said}");
     assert!(said.contains("--by site` adds up locks") && !said.contains("not the cause"), "{said}");
 }
 
