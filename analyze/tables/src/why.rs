@@ -18,7 +18,7 @@ use super::{Table, beside, gather::Gather, table, trace_column};
 use intervals::{
     engine::deadlock::{Deadlock, DeadlockKind},
     input::filter::Filter,
-    input::trust::{About, Trust, TrustCounter},
+    input::trust::{self, About, Trust, TrustCounter},
     input::{Input, ReadOutcome, names::purposes::Purpose, readers},
     ledger::Ledger,
 };
@@ -107,7 +107,7 @@ pub struct Gathered<'a> {
     inputs: &'a [Input<'a>],
     options: &'a WhyOptions,
     used: Vec<UsedLock>,
-    deadlocks: Vec<(DeadlockKind, String)>,
+    deadlocks: Vec<(DeadlockKind, Vec<String>)>,
     trusts: Vec<Trust>,
     /// By input.
     parts: Vec<PartsByLock<'a>>,
@@ -140,8 +140,8 @@ impl<'a> Gather for Gathered<'a> {
             found.extend(sink.into_locks());
         }
         let trust = input.trust(trust, outcome, self.options.allow_loss)?;
-        let ((deadlocked, deadlock_kinds), end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
-        self.deadlocks.extend(deadlock_kinds.into_iter().zip(trust.deadlocks.iter().cloned()));
+        let ((deadlocked, deadlocks), end_ns) = (deadlocked(input, outcome, &trust)?, outcome.end_ns);
+        self.deadlocks.extend(deadlocks);
         self.used.extend(found.into_iter().map(|(lock, of_lock)| {
             let deadlock = deadlocked.get(&lock).copied();
             UsedLock { input: at, lock, of_lock, herds: Herds::default(), deadlock, end_ns, stalled_ns: 0 }
@@ -251,16 +251,15 @@ impl<'a> Gathered<'a> {
     }
 }
 
-/// Returns the locks that are part of a deadlock, and its kind; also of one with locks that are not selected.
-/// The kind of each deadlock comes last.
-fn deadlocked(
-    input: &Input<'_>,
-    outcome: &ReadOutcome,
-    trust: &Trust,
-) -> Result<(FxHashMap<LockId, DeadlockKind>, Vec<DeadlockKind>), AnalyzeError> {
-    let mut deadlocks = outcome.deadlocks.clone();
+/// Locks that are part of a deadlock, with its kind; the kind of each deadlock, and what its tasks have and wait for.
+type Deadlocked = (FxHashMap<LockId, DeadlockKind>, Vec<(DeadlockKind, Vec<String>)>);
+
+/// Returns the deadlocks; also those with locks that are not selected.
+fn deadlocked(input: &Input<'_>, outcome: &ReadOutcome, trust: &Trust) -> Result<Deadlocked, AnalyzeError> {
+    let (mut deadlocks, mut end_ns) = (outcome.deadlocks.clone(), outcome.end_ns);
     if deadlocks.is_empty() && !trust.deadlocks.is_empty() {
-        deadlocks = input.all_deadlocks()?.deadlocks;
+        let all = input.all_deadlocks()?;
+        (deadlocks, end_ns) = (all.deadlocks, all.end_ns);
     }
     let mut kinds = FxHashMap::default();
     for deadlock in &deadlocks {
@@ -269,7 +268,8 @@ fn deadlocked(
             members.flat_map(|member| [member.has.lock().unwrap_or(member.wants.lock), member.wants.lock]);
         kinds.extend(locks.map(|lock| (lock, deadlock.kind())));
     }
-    Ok((kinds, deadlocks.iter().map(Deadlock::kind).collect()))
+    let tasks = |deadlock: &Deadlock| (deadlock.kind(), trust::members(deadlock, end_ns, &input.names));
+    Ok((kinds, deadlocks.iter().map(tasks).collect()))
 }
 
 impl Why {

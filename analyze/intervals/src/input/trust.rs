@@ -19,6 +19,7 @@ pub use about::About;
 pub use counter::{SelectedCounter, TrustCounter};
 pub(super) use loss::check;
 pub(super) use text::describe;
+pub use text::members;
 
 /// Adds fields of one value to the same fields of another.
 macro_rules! add {

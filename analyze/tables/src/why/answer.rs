@@ -49,9 +49,9 @@ pub(super) struct Recordings {
     /// known.
     #[serde(skip)]
     pub(super) busy: Option<(i64, u32)>,
-    /// The deadlocks at the end, and the sentence that names the tasks.
+    /// The deadlocks at the end, and what their tasks have and wait for.
     #[serde(skip)]
-    pub(super) deadlocks: Vec<(DeadlockKind, String)>,
+    pub(super) deadlocks: Vec<(DeadlockKind, Vec<String>)>,
     /// Where the time of all tasks went, if everything is selected and no lock slows anybody down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ledger: Option<Ledger>,
@@ -114,11 +114,10 @@ impl Recordings {
     /// Returns who waits for whom, a line for each task, and what to do if no verdict says it.
     fn deadlock_lines(&self, advises: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        for (kind, deadlock) in &self.deadlocks {
+        for (kind, tasks) in &self.deadlocks {
             let (evidence, advice) = verdicts::deadlock(*kind);
-            let (what, tasks) = deadlock.split_once(": ").unwrap_or(("deadlock", deadlock));
-            lines.push(format!("{what}: {evidence}"));
-            lines.extend(tasks.split("; ").map(str::to_owned));
+            lines.push(format!("deadlock at the end: {evidence}"));
+            lines.extend(tasks.iter().cloned());
             lines.extend(advises.then(|| advice.to_owned()));
         }
         lines

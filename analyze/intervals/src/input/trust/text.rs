@@ -161,8 +161,14 @@ impl Trust {
 }
 
 /// Returns a deadlock as a sentence, `deadlock at the end: A has x (p.c:1), waits for y (p.c:2) for 1.2 s;
-/// ...; 1 more behind it`. A wait with a time-out adds `until its time-out`.
+/// ...; 1 more behind it`.
 pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names) -> String {
+    format!("deadlock at the end: {}", members(deadlock, end_ns, names).join("; "))
+}
+
+/// Returns what each member of a deadlock has and waits for, and the number of tasks behind them; safe to print. A wait
+/// with a time-out adds `until its time-out`.
+pub fn members(deadlock: &Deadlock, end_ns: i64, names: &Names) -> Vec<String> {
     let member = |Member { has, wants }: &Member| {
         let at = |lock: LockId, stack: Option<StackId>| match stack {
             Some(_) => format!("{} ({})", names.lock_label(lock), names.point(lock, stack).label()),
@@ -198,5 +204,5 @@ pub(in crate::input) fn describe(deadlock: &Deadlock, end_ns: i64, names: &Names
     if deadlock.behind > 0 {
         parts.push(format!("{} more behind it", deadlock.behind));
     }
-    format!("deadlock at the end: {}", parts.join("; "))
+    parts
 }
