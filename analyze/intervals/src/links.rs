@@ -1,5 +1,5 @@
-//! The rows that may have ended a wait: the last rows of two tasks, of which one is always another task than
-//! the one that waited, and the rounds of a barrier.
+//! The rows that may have ended a wait: the last rows of two tasks, and the rounds of a barrier. A task does
+//! not end its own wait, so one of two tasks always remains.
 //!
 //! For example, task 1 signals a condition variable at 10 ns and at 20 ns, task 2 at 30 ns. A wait of task 3
 //! that ends then was ended by the row of task 2, a wait of task 2 by the row of task 1 at 20 ns.

@@ -1,8 +1,8 @@
 //! Numbers of tasks and locks, by their ids.
 //!
 //! Every row of a trace is looked up by its task and its lock. Their ids are dense from 0, so they are found
-//! without hashing; ids beyond those of any recording so far are hashed, so a damaged trace costs no more
-//! memory.
+//! without hashing. Ids that are larger than in any recording so far are hashed: a damaged trace costs no
+//! more memory.
 
 use std::ops::{Index, IndexMut};
 

@@ -2,7 +2,7 @@
 //!
 //! All waits of a lock are in one queue, whose payer changes, except the wait of the payer's own task and
 //! waits for an owner that only the lock word named. So a release moves no waits, however many there are. If
-//! chains are followed, the time of a queue is that of the chains that end there.
+//! chains are followed, a queue has the time of the chains that end in it.
 
 use rustc_hash::FxHashSet;
 use trace_format::{EventRow, LockId, TaskId};

@@ -236,8 +236,8 @@ impl History<'_> {
         (is_recorded && is_wake_up).then(|| (peer, row.ts_ns - row.runq_ns.unwrap_or(0)))
     }
 
-    /// Returns the task that ended a wait by a wake-up: that of the row itself, else that of the last off-CPU
-    /// time.
+    /// Returns the task that ended a wait by a wake-up. The row of the wait names it, or else the row of the
+    /// last off-CPU time.
     fn waker(&self, at: usize, since_ns: i64) -> Option<(TaskId, i64)> {
         let task = self.rows[at].task?;
         self.peer(at).or_else(|| {

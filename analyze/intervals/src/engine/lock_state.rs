@@ -72,8 +72,8 @@ pub(super) struct LockState {
     pub(super) complete: bool,
 }
 
-/// The start of a hold that is simple so far: the only hold of its lock, begun at the lock's time, of which
-/// no other event is known.
+/// The start of a hold that is simple so far: no other hold of the lock is open, and the lock has had no event
+/// since this hold began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimpleStart {
     pub(super) task: TaskId,

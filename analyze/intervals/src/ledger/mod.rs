@@ -9,8 +9,8 @@
 //! exactly. The first of these states that applies counts: a wait for a lock is open; an undecided wait; an
 //! idle wait; the task polls, from its second failed try for a lock until it gets the lock; the task was off
 //! its CPU; it ran, if all off-CPU times are on record. Any other stretch is unknown, also after the last row
-//! of a task that did not end, and across a loss. The life of a thread of which nothing is on record but its
-//! creation is unknown, too.
+//! of a task that did not end, and across a loss. If only the creation of a thread is on record, its
+//! life is unknown, too.
 //!
 //! Without all off-CPU times, the unknown time of a process is taken for time in which it ran, up to the
 //! processor time that the kernel counted for it. A wait in which a thread spins has some of that processor

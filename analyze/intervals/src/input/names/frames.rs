@@ -57,8 +57,8 @@ fn is_known(frame: &&Frame) -> bool {
 }
 
 /// Returns the frames that outputs show: those from the acquisition site outwards, for a user lock without
-/// those of the kernel. A run of frames outside every mapping is one, because unwinding made their addresses
-/// up.
+/// the frames of the kernel. A run of frames outside every mapping is shown as one frame: unwinding made
+/// their addresses up.
 pub fn shown_frames<F: Borrow<Frame>>(frames: &[F], kernel: bool) -> impl DoubleEndedIterator<Item = &F> {
     let frames = from_point(frames, kernel);
     let follows_unmapped = |at: usize| at > 0 && is_unmapped(frames[at - 1].borrow());

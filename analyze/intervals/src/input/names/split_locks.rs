@@ -178,7 +178,7 @@ mod tests {
     const TASKS: [&str; 4] = ["A", "B", "C", "D"];
 
     /// Four tasks that hold a lock in turn and wait for it at `put`, each for the object that `object` says.
-    /// Who leaves wakes the next.
+    /// A task that releases the lock wakes the next task.
     fn relay(kind: &str, stack: &str, object: impl Fn(usize, usize) -> usize) -> String {
         let object = |round: usize, task: usize| format!("w{}", object(round, task));
         let mut text: String = (0..8).map(|word| format!("lock w{word} {kind}\n")).collect();
