@@ -29,7 +29,6 @@ mod golden;
 pub mod metrics;
 pub mod page;
 pub mod plot;
-mod strings;
 #[cfg(test)]
 use tables::testing;
 

@@ -1,6 +1,6 @@
 //! Rows collected by column, for the formats that store columns: nullable 64-bit integers and text.
 //!
-//! Cells come in row by row; a record batch goes out when it is full.
+//! Cells are added row by row. A record batch is written when it is full.
 
 use std::sync::Arc;
 

@@ -8,7 +8,6 @@
 
 mod arrow;
 mod batch;
-pub mod calendar;
 mod cell;
 pub mod column;
 mod csv;

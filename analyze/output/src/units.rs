@@ -1,5 +1,7 @@
 //! Numbers for people: durations, counts and sizes in a few characters.
 
+use chrono::DateTime;
+
 /// Nanoseconds in three significant digits: `0`, `999 ns`, `1.23 ms`, `45.6 s`; whole seconds from there on,
 /// hours after a day. At most 7 characters up to 9999 hours.
 pub fn duration(ns: i64) -> String {
@@ -17,6 +19,18 @@ pub fn duration(ns: i64) -> String {
 pub fn timestamp(ns: i64) -> String {
     let (sign, ns) = (if ns < 0 { "-" } else { "" }, ns.unsigned_abs());
     format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// A time of a wall clock, in nanoseconds since 1970: `2026-01-31 23:59:59 UTC`; nothing for a clock that was
+/// not read.
+pub fn utc(realtime_ns: i64) -> String {
+    let time = (realtime_ns > 0).then(|| DateTime::from_timestamp_nanos(realtime_ns));
+    time.map_or_else(String::new, |time| time.format("%F %T UTC").to_string())
+}
+
+/// The date of a time of a wall clock: `2026-01-31`.
+pub fn date(realtime_ns: i64) -> String {
+    DateTime::from_timestamp_nanos(realtime_ns).date_naive().to_string()
 }
 
 /// Returns a part of a whole in millionths; `None` if the whole is 0. In 128 bits: the product of a sum of
@@ -97,6 +111,20 @@ fn three_digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_is_that_of_the_calendar() {
+        for (seconds, text) in [
+            (1, "1970-01-01 00:00:01 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_735_689_599, "2024-12-31 23:59:59 UTC"),
+            (4_107_542_399, "2100-02-28 23:59:59 UTC"),
+        ] {
+            assert_eq!(utc(seconds * 1_000_000_000), text);
+        }
+        assert_eq!(utc(0), "");
+        assert_eq!(date(-1), "1969-12-31");
+    }
 
     #[test]
     fn a_duration_has_three_digits_and_rounds_into_the_next_unit() {

@@ -20,10 +20,7 @@ use super::{
     read::{Out, Written, open, read},
     stacks::{self, Charges, StackKey, Stacks},
 };
-use crate::{
-    charges::{Payee, add},
-    strings::Strings,
-};
+use crate::charges::{Payee, add};
 use intervals::{
     input::names::{Names, printable},
     items::{Item, Needs},
@@ -36,7 +33,7 @@ mod places;
 pub(super) mod tests;
 
 use messages::{Label, Profile, Sample, ValueType};
-use places::Places;
+use places::{Places, Strings, number};
 
 /// The content of one sample. The code of a holder is the number of its site.
 type Key = StackKey<u32>;
@@ -45,7 +42,7 @@ type Key = StackKey<u32>;
 pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result<Written, AnalyzeError> {
     let (mut strings, mut places) = (Strings::default(), Places::default());
     // The first text is empty.
-    strings.number("");
+    number(&mut strings, "");
     let mut comments = vec![format!("klock {}", env!("CARGO_PKG_VERSION"))];
     let (mut profile, mut start_ns, mut trusts) = (Profile::default(), None, Vec::new());
     for input in &open(traces, &options.filter)? {
@@ -71,17 +68,19 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
         add(&mut profile.duration_nanos, info.span_ns().max(0));
     }
     let written = Written::new(profile.sample.len(), trusts, Vec::new());
-    let mut of =
-        |kind: &str, unit: &str| ValueType { kind: strings.number(kind), unit: strings.number(unit) };
+    let mut of = |kind: &str, unit: &str| ValueType {
+        kind: number(&mut strings, kind),
+        unit: number(&mut strings, unit),
+    };
     profile.sample_type = vec![of("contentions", "count"), of("delay", "nanoseconds")];
     (profile.period_type, profile.period) = (Some(of("contentions", "count")), 1);
-    profile.default_sample_type = strings.number("delay");
+    profile.default_sample_type = number(&mut strings, "delay");
     comments.extend(written.trust.warning());
-    profile.comment = comments.iter().map(|comment| strings.number(comment)).collect();
+    profile.comment = comments.iter().map(|comment| number(&mut strings, comment)).collect();
     profile.time_nanos = start_ns.unwrap_or(0);
     profile.mapping = places.mappings(&strings);
     (profile.location, profile.function) = (places.locations, places.functions);
-    profile.string_table = strings.table();
+    profile.string_table = strings.into_iter().collect();
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&profile.encode_to_vec()).map_err(AnalyzeError::Write)?;
     gzip.finish().and_then(|out| out.flush()).map_err(AnalyzeError::Write)?;
@@ -94,7 +93,8 @@ fn labels(key: &Key, names: &Names, strings: &mut Strings) -> Vec<Label> {
         Payee::Hold(point, _) => names.point_of_number(point).label(),
         other => format!("({})", other.words()),
     };
-    let mut label = |name: &str, value: &str| Label { key: strings.number(name), str: strings.number(value) };
+    let mut label =
+        |name: &str, value: &str| Label { key: number(strings, name), str: number(strings, value) };
     let mut labels = vec![
         label("lock", &key.lock(names)),
         label("thread", &printable(key.comm(names))),

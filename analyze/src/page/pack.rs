@@ -3,9 +3,10 @@
 //! A number is stored as LEB128: 0 if it is missing, otherwise one more than the zigzag number of its value,
 //! or of its distance to the value before. [`Packed`] says where a column lies among the bytes.
 
+use indexmap::IndexSet;
+use rustc_hash::FxBuildHasher;
 use serde::Serialize;
 
-use crate::strings::Strings;
 use intervals::input::names::printable;
 
 /// The place of a column.
@@ -23,7 +24,7 @@ pub(super) struct Packed {
 #[derive(Debug, Default)]
 pub(super) struct Pack {
     bytes: Vec<u8>,
-    strings: Strings,
+    strings: IndexSet<String, FxBuildHasher>,
 }
 
 impl Pack {
@@ -32,12 +33,12 @@ impl Pack {
     }
 
     pub(super) fn take_strings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.strings).table()
+        std::mem::take(&mut self.strings).into_iter().collect()
     }
 
     /// Returns the number of a text, which is made safe to print. All texts of a page come through here.
     pub(super) fn string(&mut self, text: &str) -> i64 {
-        self.strings.number(&printable(text))
+        self.strings.insert_full(printable(text).into_owned()).0 as i64
     }
 
     /// Returns the number of a text without the ids of named locks: `#3 hot (mutex) in #4` has the number of

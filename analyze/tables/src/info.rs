@@ -22,7 +22,6 @@ use intervals::{
     input::trust::{Cause, each_because},
 };
 use output::{
-    calendar::utc,
     error::AnalyzeError,
     json,
     layout::{Paint, TextStyle},
@@ -225,7 +224,7 @@ fn write_text(info: &Info, style: TextStyle, out: &mut (impl Write + ?Sized)) ->
         machine.push(units::counted(host.cpus, "CPU"));
     }
     line("host", &machine.join(", "))?;
-    line("begun", &utc(info.clocks_start.realtime_ns))?;
+    line("begun", &units::utc(info.clocks_start.realtime_ns))?;
     let mut span = units::duration(info.span_ns);
     if let Some(paused_ns) = info.paused_ns {
         span = format!("{span}, and paused for {}", units::duration(paused_ns));

@@ -33,7 +33,7 @@ mod keys;
 mod tests;
 
 pub use keys::{By, Key, Side};
-use keys::{Distinct, IdKey, KeyNames, has_target, has_waker};
+use keys::{Distinct, IdKey, KeyNames, has_target, has_waker, number};
 
 /// The name of rows without a waker.
 const NO_WAKER: &str = "(no waker: preempted, or not seen)";
@@ -90,7 +90,7 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
     let declared = columns(by, 0, false);
     let order = order_by(&declared, &options.sort, &["off_cpu_ns"])?;
     let inputs = Input::open_all(traces, 0, &options.filter)?;
-    let (mut keys, mut key_names) = (Distinct::new(), KeyNames::new());
+    let (mut keys, mut key_names) = (Distinct::default(), KeyNames::default());
     let (mut trust, mut is_recorded) = (Vec::new(), false);
     let mut facts = Lines::new(["key"]);
     for (at, input) in inputs.iter().enumerate() {
@@ -116,11 +116,11 @@ pub fn offcpu(traces: &[Trace], states: &[TaskState], options: &Options) -> Resu
         let mut numbers = key_names.of_trace((at, input), &ids.collect())?;
         for (key, of_key) in found {
             let key = key_names.number(key, by, &mut numbers);
-            facts.push([keys.of(key).into()], &of_key);
+            facts.push([number(&mut keys, key).into()], &of_key);
         }
     }
     let name = |[id]: [i64; 1]| {
-        let key = key_names.key(*keys.values[id as usize], &inputs);
+        let key = key_names.key(keys[id as usize], &inputs);
         NamedRow { name: key.label(), trace: key.trace.clone(), key }
     };
     let merged = merged::<OffCpuFacts>();

@@ -9,15 +9,15 @@ pub use trace_format::text::is_unsafe;
 pub use trace_format::text::printable;
 use trace_format::{FormatError, LockId, LockKind, LockRow, Stack, StackId, TaskId, TaskRow, Trace};
 
+mod distinct;
 mod frames;
 mod lock_functions;
-mod numbered;
 mod point;
 pub mod purposes;
 mod split_locks;
 
+use distinct::{DistinctValues, Numbering};
 pub use frames::shown_frames;
-use numbered::{Numbered, Numbering};
 pub use point::Point;
 use point::{Points, PointsSoFar, chains};
 pub use point::{UNKNOWN, function, shorten};
@@ -32,15 +32,15 @@ pub struct Names {
     tasks: Vec<TaskRow>,
     points: Points,
     /// By lock.
-    classes: Numbered<Class>,
+    classes: DistinctValues<Class>,
     /// By lock id: whether it is a kernel lock.
     kernel: Vec<bool>,
     /// By task.
-    comms: Numbered<Option<String>>,
+    comms: DistinctValues<Option<String>>,
     /// By task.
-    cgroups: Numbered<Option<String>>,
+    cgroups: DistinctValues<Option<String>>,
     /// The functions of stacks from the acquisition site outwards; empty until `read_chains`.
-    chains: Numbered<Vec<String>>,
+    chains: DistinctValues<Vec<String>>,
     purposes: Arc<Purposes>,
     split: Arc<SplitLocks>,
     host: Option<String>,
@@ -93,11 +93,11 @@ impl Names {
     fn new(locks: Vec<LockRow>, tasks: Vec<TaskRow>, points: Points) -> Self {
         let class = |lock: &LockRow| Class { kind: lock.kind, name: lock.name.clone() };
         Self {
-            classes: Numbered::new(locks.iter().map(class)),
+            classes: DistinctValues::new(locks.iter().map(class)),
             kernel: locks.iter().map(|lock| lock.kind.is_kernel()).collect(),
-            comms: Numbered::new(tasks.iter().map(|task| task.comm.clone())),
-            cgroups: Numbered::new(tasks.iter().map(|task| task.cgroup.clone())),
-            chains: Numbered::default(),
+            comms: DistinctValues::new(tasks.iter().map(|task| task.comm.clone())),
+            cgroups: DistinctValues::new(tasks.iter().map(|task| task.cgroup.clone())),
+            chains: DistinctValues::default(),
             purposes: Arc::default(),
             split: Arc::default(),
             host: None,

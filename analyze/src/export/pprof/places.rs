@@ -4,15 +4,23 @@
 //! range of addresses, as if it were mapped as a whole: an address minus the start of its range is the offset
 //! into the file, by which tools find the symbol.
 
-use rustc_hash::FxHashMap;
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use trace_format::Frame;
 
 use super::messages::{Function, Line, Location, Mapping};
-use crate::strings::Strings;
 use intervals::input::names::{self, printable};
 
 /// Ranges start at multiples of this. The first one does not start at 0, which means no address.
 const ALIGNED: u64 = 1 << 20;
+
+/// The texts of a profile. Messages refer to a text by its index.
+pub(super) type Strings = IndexSet<String, FxBuildHasher>;
+
+/// Returns the index of a text.
+pub(super) fn number(strings: &mut Strings, text: &str) -> i64 {
+    strings.insert_full(text.to_owned()).0 as i64
+}
 
 /// The functions, locations and files so far.
 #[derive(Debug, Default)]
@@ -63,15 +71,16 @@ impl Places {
             let file = location.mapping_id.checked_sub(1).and_then(|at| mappings.get(at as usize));
             location.address = location.address.saturating_add(file.map_or(0, |file| file.memory_start));
         }
-        let is_program = |name: &str| !name.starts_with('[') && !name.contains(".so");
-        mappings.sort_by_key(|mapping| !is_program(strings.text(mapping.filename)));
+        let is_program = |name: &String| !name.starts_with('[') && !name.contains(".so");
+        let name = |mapping: &Mapping| strings.get_index(usize::try_from(mapping.filename).ok()?);
+        mappings.sort_by_key(|mapping| !name(mapping).is_some_and(is_program));
         mappings
     }
 
     fn function(&mut self, frame: &Frame, strings: &mut Strings) -> u64 {
-        let name = strings.number(&names::function(frame));
+        let name = number(strings, &names::function(frame));
         let file = frame.file.as_deref().map(printable).unwrap_or_default();
-        let filename = strings.number(&file);
+        let filename = number(strings, &file);
         let next = self.functions.len() as u64 + 1;
         *self.function_ids.entry((name, filename)).or_insert_with(|| {
             self.functions.push(Function { id: next, name, system_name: name, filename });
@@ -93,8 +102,8 @@ impl Places {
 
     fn file(&mut self, frame: &Frame, lines: &[Line], strings: &mut Strings) -> u64 {
         let Some(module) = frame.module.as_deref() else { return 0 };
-        let name = strings.number(&printable(module));
-        let build_id = strings.number(&frame.build_id.as_deref().map(printable).unwrap_or_default());
+        let name = number(strings, &printable(module));
+        let build_id = number(strings, &frame.build_id.as_deref().map(printable).unwrap_or_default());
         let at = *self.file_ids.entry((name, build_id)).or_insert_with(|| {
             let id = self.files.len() as u64 + 1;
             let file = Mapping { id, filename: name, build_id, memory_limit: 1, ..Mapping::default() };

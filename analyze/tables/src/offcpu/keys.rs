@@ -1,9 +1,10 @@
 //! The keys of off-CPU times while they are added up. A long recording has millions, each with two stacks:
 //! keys are numbers until the rows that are shown get their names.
 
-use std::{hash::Hash, rc::Rc};
+use std::hash::Hash;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use serde::Serialize;
 use trace_format::{Event, EventRow as _, StackId, Syscall, TaskId, TaskState};
 
@@ -96,27 +97,11 @@ impl IdKey {
     }
 }
 
-/// Different values, numbered in the order in which they came.
-pub(super) struct Distinct<T> {
-    pub(super) values: Vec<Rc<T>>,
-    known: FxHashMap<Rc<T>, u32>,
-}
+/// Different values, numbered in the order in which they came. Stacks have 31 bits, so the numbers fit.
+pub(super) type Distinct<T> = IndexSet<T, FxBuildHasher>;
 
-impl<T: Eq + Hash> Distinct<T> {
-    pub(super) fn new() -> Self {
-        Self { values: Vec::new(), known: FxHashMap::default() }
-    }
-
-    /// Returns the number of a value. Stacks have 31 bits, so the numbers fit.
-    pub(super) fn of(&mut self, value: T) -> u32 {
-        if let Some(number) = self.known.get(&value) {
-            return *number;
-        }
-        let (value, number) = (Rc::new(value), self.values.len() as u32);
-        self.values.push(Rc::clone(&value));
-        self.known.insert(value, number);
-        number
-    }
+pub(super) fn number<T: Eq + Hash>(values: &mut Distinct<T>, value: T) -> u32 {
+    values.insert_full(value).0 as u32
 }
 
 /// A key by numbers of names, which are the same in all traces: a long recording has millions of keys.
@@ -132,6 +117,7 @@ pub(super) struct NumberKey {
 }
 
 /// The names of the keys of all traces.
+#[derive(Default)]
 pub(super) struct KeyNames {
     functions: Distinct<String>,
     /// Lists of functions.
@@ -163,10 +149,6 @@ fn without_stack(task: Option<TaskId>, input: &Input<'_>) -> Side {
 }
 
 impl KeyNames {
-    pub(super) fn new() -> Self {
-        Self { functions: Distinct::new(), stacks: Distinct::new(), tasks: Distinct::new() }
-    }
-
     /// Numbers the wanted stacks of a trace. A task gets its number with the first key that has the task.
     pub(super) fn of_trace<'a>(
         &mut self,
@@ -177,21 +159,21 @@ impl KeyNames {
         if !wanted.is_empty() {
             input.trace.each_stack(|stack| {
                 if wanted.contains(&stack.id) {
-                    let functions =
-                        stack.frames.iter().map(|frame| self.functions.of(function(frame))).collect();
-                    stacks.insert(stack.id, self.stacks.of(functions));
+                    let functions = stack.frames.iter().map(function);
+                    let functions = functions.map(|name| number(&mut self.functions, name)).collect();
+                    stacks.insert(stack.id, number(&mut self.stacks, functions));
                 }
             })?;
         }
-        let no_stack = self.stacks.of(Vec::new());
+        let no_stack = number(&mut self.stacks, Vec::new());
         Ok(TraceNumbers { at, input, stacks, no_stack, tasks: FxHashMap::default() })
     }
 
     /// Returns the key with the names of a trace.
     pub(super) fn number(&mut self, key: IdKey, by: By, of: &mut TraceNumbers<'_>) -> NumberKey {
         let mut side = |task: Option<TaskId>, stack: Option<StackId>| {
-            let number = || self.tasks.of(without_stack(task, of.input));
-            let task = *of.tasks.entry(task).or_insert_with(number);
+            let find = || number(&mut self.tasks, without_stack(task, of.input));
+            let task = *of.tasks.entry(task).or_insert_with(find);
             (task, stack.and_then(|stack| of.stacks.get(&stack)).copied().unwrap_or(of.no_stack))
         };
         let is_of_trace = matches!(by, By::Pair | By::Waker | By::Task);
@@ -206,9 +188,9 @@ impl KeyNames {
 
     pub(super) fn key(&self, key: NumberKey, inputs: &[Input<'_>]) -> Key {
         let side = |(task, stack): (u32, u32)| {
-            let functions = self.stacks.values[stack as usize].iter();
-            let stack = functions.map(|function| self.functions.values[*function as usize].to_string());
-            Side { stack: stack.collect(), ..self.tasks.values[task as usize].as_ref().clone() }
+            let functions = self.stacks[stack as usize].iter();
+            let stack = functions.map(|function| self.functions[*function as usize].clone());
+            Side { stack: stack.collect(), ..self.tasks[task as usize].clone() }
         };
         Key {
             target: key.target.map(side),

@@ -1,12 +1,13 @@
 //! The files of a rollup: one of each table and day, below `TABLE/date=2026-11-22/`.
 //!
-//! Their names come from the host and the id of the trace, so writing a trace again replaces its own files. Host and id are also the
-//! first columns of every row: a directory's name would be read as a number where it looks like one.
+//! Their names come from the host and the id of the trace, so writing a trace again replaces its own files.
+//! Host and id are also the first columns of every row: a directory's name would be read as a number where it
+//! looks like one.
 
 use std::{collections::BTreeMap, io::Write, path::PathBuf, rc::Rc};
 
 use super::{Rollup, TraceRow, rows, traces};
-use output::{Cell, Column, Field, Format, calendar::date, error::AnalyzeError, writer};
+use output::{Cell, Column, Field, Format, error::AnalyzeError, units::date, writer};
 
 /// Writes the rows of a file.
 type WriteRows<'a> = dyn Fn(&mut (dyn Write + Send)) -> Result<(), AnalyzeError> + 'a;

@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 use trace_format::{Frame, Stack, StackId, text::printable};
 
 use super::{
+    distinct::{DistinctValues, Numbering},
     frames::{is_try, is_unmapped, kernel_frame, shown_frames, user_frame},
     lock_functions::is_lock_function,
-    numbered::{Numbered, Numbering},
 };
 
 /// An acquisition site.
@@ -38,7 +38,7 @@ pub struct Point {
 /// The acquisition sites of all stacks of a trace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Points {
-    pub(super) sites: Numbered<Point>,
+    pub(super) sites: DistinctValues<Point>,
     /// By stack id: whether it is one of a kernel lock, and of a user lock, that a function took which does
     /// not wait.
     tries: Vec<[bool; 2]>,

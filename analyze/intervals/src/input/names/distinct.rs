@@ -4,71 +4,59 @@
 
 use std::hash::Hash;
 
-use rustc_hash::FxHashMap;
+use indexmap::IndexSet;
+use rustc_hash::FxBuildHasher;
 use trace_format::StackId;
 
 /// The distinct values of some ids.
-#[derive(Clone, Debug)]
-pub(super) struct Numbered<T> {
+#[derive(Clone, Debug, Default)]
+pub(super) struct DistinctValues<T> {
     values: Vec<T>,
     /// By id.
     numbers: Vec<u32>,
 }
 
-impl<T> Default for Numbered<T> {
-    fn default() -> Self {
-        Self { values: Vec::new(), numbers: Vec::new() }
-    }
-}
-
 /// Gives numbers to the values of ids that follow each other.
 #[derive(Debug)]
 pub(super) struct Numbering<T> {
-    all: Numbered<T>,
-    known: FxHashMap<T, u32>,
+    values: IndexSet<T, FxBuildHasher>,
+    numbers: Vec<u32>,
 }
 
-impl<T> Default for Numbering<T> {
-    fn default() -> Self {
-        Self { all: Numbered::default(), known: FxHashMap::default() }
+impl<T: Eq + Hash> Numbering<T> {
+    fn new() -> Self {
+        Self { values: IndexSet::default(), numbers: Vec::new() }
     }
-}
 
-impl<T: Clone + Eq + Hash> Numbering<T> {
     /// Starts with value 0 for missing stacks. Each stack has two values, the one for kernel locks first.
     pub(super) fn of_stacks() -> Self
     where
         T: Default,
     {
-        let mut new = Self::default();
+        let mut new = Self::new();
         new.add(T::default());
         new
     }
 
     pub(super) fn add(&mut self, value: T) {
-        let values = &mut self.all.values;
-        let number = *self.known.entry(value).or_insert_with_key(|value| {
-            values.push(value.clone());
-            // Ids of a trace are 31 bits wide, so the number fits.
-            (values.len() - 1) as u32
-        });
-        self.all.numbers.push(number);
+        // Ids of a trace are 31 bits wide, so the number fits.
+        self.numbers.push(self.values.insert_full(value).0 as u32);
     }
 
-    pub(super) fn finish(self) -> Numbered<T> {
-        self.all
+    pub(super) fn finish(self) -> DistinctValues<T> {
+        DistinctValues { values: self.values.into_iter().collect(), numbers: self.numbers }
     }
 }
 
-impl<T: Clone + Eq + Hash> Numbered<T> {
+impl<T: Eq + Hash> DistinctValues<T> {
     pub(super) fn new(of_ids: impl Iterator<Item = T>) -> Self {
-        let mut numbering = Numbering::default();
+        let mut numbering = Numbering::new();
         of_ids.for_each(|value| numbering.add(value));
         numbering.finish()
     }
 }
 
-impl<T> Numbered<T> {
+impl<T> DistinctValues<T> {
     /// Returns the number of an id's value.
     pub(super) fn number(&self, id: i32) -> Option<u32> {
         usize::try_from(id).ok().and_then(|at| self.numbers.get(at)).copied()
