@@ -172,7 +172,7 @@ pub fn gather<'a>(
 }
 
 impl<'a, S: Sums> Gathered<'a, S> {
-    /// Gathers shares or causes, with `chains` those of chains of waits. An error if the table has no such
+    /// Gathers shares or causes; with `chains`, the causes of chains of waits. An error if the table has no such
     /// column to sort by.
     pub fn new(inputs: &'a [Input<'a>], options: &'a Options, chains: bool) -> Result<Self, AnalyzeError> {
         let default: &[&str] = match (chains, options.by.holder()) {
@@ -323,7 +323,10 @@ impl Table for Blame {
 
     fn noise(&self) -> usize {
         let time = if self.chains { "root_wait_ns" } else { "wait_caused_ns" };
-        noise_of(self, &self.rows, |row| (row.key.holder.as_ref().and_then(Key::kind), row[time]))
+        if self.hidden_rows() > 0 {
+            return 0;
+        }
+        noise_of(&self.rows, |row| (row.key.holder.as_ref().and_then(Key::kind), row[time]))
     }
 
     fn sorted_sum(&self) -> Option<i64> {

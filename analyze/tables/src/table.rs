@@ -264,21 +264,27 @@ pub(crate) fn write_table<T: Table>(
     layout::hidden_columns(left_out, style, out)
 }
 
-/// Returns the number of last rows that are of kernel locks which hardly anybody waited for, if no other row
-/// follows them. `of` returns the kind of the locks of a row, and its waiting.
-pub(crate) fn noise_of<T: Table>(
-    table: &T,
-    rows: &[T::Row],
-    of: impl Fn(&T::Row) -> (Option<LockKind>, i64),
-) -> usize {
-    if table.hidden_rows() > 0 {
-        return 0;
-    }
-    let is_kernel = |row: &T::Row| of(row).0.is_some_and(LockKind::is_kernel);
+/// Returns whether a row is of kernel locks that hardly anybody waited for. `of` returns the kind of the locks
+/// of a row, and its waiting.
+pub(crate) fn is_noise<R>(
+    rows: &[R],
+    of: impl Fn(&R) -> (Option<LockKind>, i64) + Copy,
+) -> impl Fn(&R) -> bool {
+    let is_kernel = move |row: &R| of(row).0.is_some_and(LockKind::is_kernel);
     let programs = rows.iter().filter(|row| !is_kernel(row));
     let of_programs = programs.map(|row| of(row).1).fold(0, i64::saturating_add);
-    let is_noise = |row: &&T::Row| is_kernel(row) && of(row).1.saturating_mul(NOISE) < of_programs;
-    rows.iter().rev().take_while(is_noise).count()
+    move |row| is_kernel(row) && of(row).1.saturating_mul(NOISE) < of_programs
+}
+
+/// Returns the number of last rows that are of kernel locks which hardly anybody waited for.
+pub(crate) fn noise_of<R>(rows: &[R], of: impl Fn(&R) -> (Option<LockKind>, i64) + Copy) -> usize {
+    let is_noise = is_noise(rows, of);
+    rows.iter().rev().take_while(|row| is_noise(row)).count()
+}
+
+/// Returns what the rows of [`is_noise`] have in common.
+pub(crate) fn noise_attribute() -> String {
+    format!(" of kernel locks with less than {} % of the waiting", 100.0 / NOISE as f64)
 }
 
 /// Returns the number of last rows that the page leaves out, and words for all rows that are not shown:
@@ -291,11 +297,10 @@ fn unshown<T: Table>(table: &T, rows: &[impl Borrow<T::Row>], page: &Page) -> (u
     // The others are beyond the limit.
     let unshown_noise = noise.saturating_sub(table.hidden_rows());
     let rows = &rows[..rows.len() - unshown_noise];
-    let of_kernel = format!("kernel locks with less than {} % of the waiting", 100.0 / NOISE as f64);
     match zeros(table, rows, page) {
-        Some((zeros, why)) if noise > 0 => (zeros + unshown_noise, format!("{why}, or of {of_kernel}")),
+        Some((zeros, why)) if noise > 0 => (zeros + unshown_noise, format!("{why}, or{}", noise_attribute())),
         Some(zeros) => zeros,
-        None if unshown_noise > 0 => (unshown_noise, format!(" of {of_kernel}")),
+        None if unshown_noise > 0 => (unshown_noise, noise_attribute()),
         None => (0, String::new()),
     }
 }

@@ -256,6 +256,6 @@ impl Table for Timeline {
         page: &Page,
         out: &mut (dyn Write + Send),
     ) -> io::Result<()> {
-        series::write_bars(self, page.style, out)
+        series::write_bars(self, page, out)
     }
 }

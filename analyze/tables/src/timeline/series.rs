@@ -23,12 +23,13 @@ use crate::{
     key_columns,
     rank::{OrderBy, Ranked, rank},
     row_ids::NamedRow,
+    table::{is_noise, noise_attribute},
     trace_column,
 };
 use intervals::input::trust::Trust;
 use output::{
-    Column,
-    layout::{self, TextStyle, bar},
+    Column, Page,
+    layout::{self, bar},
     units,
 };
 
@@ -246,18 +247,23 @@ const WIDTH: usize = 100;
 /// Columns before a bar: the time, four numbers, and the gaps.
 const BEFORE: usize = 49;
 
-/// Writes the bars of every key: a block per key, all bars to one scale.
+/// Writes the bars of the keys: a block per key, all bars to one scale. A terminal shows no locks of the
+/// kernel that hardly anybody waited for.
 pub(super) fn write_bars(
     timeline: &Timeline,
-    style: TextStyle,
+    Page { style, hides_zeros, .. }: &Page,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
+    let of = |series: &Series| (series.key.as_ref().and_then(Key::kind), series.total.wait_ns);
+    let is_noise = is_noise(&timeline.keys, of);
+    let is_hidden = |series: &&Series| *hides_zeros && style.is_terminal && is_noise(series);
+    let shown = || timeline.series().filter(|series| !is_hidden(series));
     let room = style.width.unwrap_or(WIDTH).saturating_sub(BEFORE);
-    let most = timeline.series().flat_map(|series| series.cells.values()).map(|cell| cell.wait_ns).max();
+    let most = shown().flat_map(|series| series.cells.values()).map(|cell| cell.wait_ns).max();
     let most_ns = most.unwrap_or(0);
     writeln!(out, "periods of {}; bars are waiting, all to one scale", units::duration(timeline.period_ns))?;
-    let names = style.names(timeline.series().map(|series| series.name.as_str()));
-    for (series, name) in timeline.series().zip(names) {
+    let names = style.names(shown().map(|series| series.name.as_str()));
+    for (series, name) in shown().zip(names) {
         let name = match series.key {
             None => format!("{} other keys", units::exact(timeline.others_count as i64)),
             Some(_) => layout::marked(&name, series.cut_by_loss > 0),
@@ -265,7 +271,7 @@ pub(super) fn write_bars(
         writeln!(out, "\n{}", style.line(&name))?;
         block(timeline, series, most_ns, room, out)?;
     }
-    Ok(())
+    layout::more(timeline.keys.iter().filter(is_hidden).count(), "key", &noise_attribute(), *style, out)
 }
 
 fn block(

@@ -7,9 +7,10 @@ use proptest::{prelude::*, test_runner::Config};
 
 use super::{Cell, Options, Timeline, round_period, timeline};
 use crate::{
+    Table as _,
     key::By,
     testing::trace_of,
-    testing::{self, written},
+    testing::{self, text_of, written},
 };
 use intervals::{
     Filter,
@@ -19,6 +20,8 @@ use intervals::{
 use output::{
     AnalyzeError,
     Format::{Csv, Json, Text},
+    Page,
+    layout::TextStyle,
 };
 
 const TEXT: &str = "
@@ -50,6 +53,24 @@ fn a_wait_and_a_hold_are_split_at_the_borders_and_counted_where_they_begin() {
     );
     assert_eq!(cells(&timeline, 1), [(3, 0, 80, 0, 1)]);
     assert_eq!((timeline.period(3), timeline.periods()), ((300, 390), 4));
+}
+
+#[test]
+fn a_terminal_shows_no_bars_of_kernel_locks_that_hardly_anybody_waited_for() {
+    let text = "lock r spinlock name=runqueue\nlock s rwsem name=mmap_lock\n\
+                1 A acquire m a.c:1\n2 B wait m b.c:1\n300_000 A release m\n300_000 B acquire m b.c:1 wait=299998\n\
+                300_010 B release m\n300_020 A acquire r k:r.c:1 wait=1\n300_021 A release r\n\
+                300_030 A acquire s k:m.c:1 wait=5\n300_031 A release s\n";
+    let timeline = of(text, &Options::default());
+    let shown = |hides_zeros| {
+        let style = TextStyle { is_terminal: true, ..TextStyle::default() };
+        let page = Page { style, hides_zeros, ..Page::default() };
+        text_of(|out| timeline.write(&page, out))
+    };
+    let (short, all) = (shown(true), shown(false));
+    assert!(short.contains(" m") && !short.contains("mmap_lock"), "{short}");
+    assert!(short.contains("... 2 more keys of kernel locks with less than 0.1 % of the waiting"), "{short}");
+    assert!(all.contains("runqueue") && all.contains("mmap_lock"), "{all}");
 }
 
 #[test]
