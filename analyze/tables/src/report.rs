@@ -180,7 +180,7 @@ impl Found<'_> {
     /// `keeps_all`, and the columns over all rows, which are computed like another row.
     fn merge(&self, keeps_all: bool) -> PolarsResult<(LazyFrame, Numbers)> {
         // Other rows hold nothing but what loss kept out of them.
-        let attempts = ["abandoned", "try_failed", "open_holds", "open_waits"];
+        let attempts = ["abandoned", "try_failed", "polled_ns", "open_holds", "open_waits"];
         let attempts = attempts.into_iter().fold(col("count"), |sum, name| sum + col(name));
         let rows = self.sums.clone().merge()?.filter(attempts.gt(lit(0)).or(lit(keeps_all))).collect()?;
         let all = merged::<HoldSums>().into_iter().map(|sum| sum.fill_null(lit(0)));

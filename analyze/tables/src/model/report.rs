@@ -29,10 +29,12 @@ impl Seen {
             let row = &mut rows.entry(key(by, lock, task, stack)).or_default().1;
             row.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
         });
-        // Polling alone makes no row: its tries do.
+        // Its tries may be before the window.
         self.polled(|polling, ns| {
-            let row = rows.get_mut(&key(by, polling.lock, polling.task, polling.stack));
-            row.into_iter().for_each(|(_, unfinished)| unfinished[7] += ns);
+            let key = key(by, polling.lock, polling.task, polling.stack);
+            if ns > 0 {
+                rows.entry(key).or_default().1[7] += ns;
+            }
         });
         let cut = self.cut(by);
         let row = |(key, (holds, unfinished)): (Key, (Vec<&Hold>, Unfinished))| {
