@@ -121,28 +121,35 @@ impl Rules<'_> {
         let instead = names.preempted_by.as_ref().filter(|(_, ns)| ns.saturating_mul(2) >= parts.off_cpu_ns);
         // At most all that waited did so for all that time.
         let most_ns = |ns: i64| ns.saturating_mul(facts.waiters);
-        let used_up =
-            names.throttled.filter(|(_, ns)| most_ns(*ns).saturating_mul(2) >= parts.off_cpu_ns.max(1));
-        let quota = if names.throttled.is_some() { "" } else { " (a quota?)" };
+        let throttled = |part: i64| {
+            names.throttled.filter(|(_, ns)| most_ns(*ns).saturating_mul(part) >= parts.off_cpu_ns.max(1))
+        };
+        let (used_up, throttled) = (throttled(2), throttled(10));
+        let quota = match (throttled, names.throttled) {
+            (Some(_), _) => " (`cpu.max` of the group)",
+            (None, Some(_)) => "",
+            (None, None) => " (a quota?)",
+        };
         let share = self.share(parts.off_cpu_ns);
-        let why = match (used_up, instead) {
-            (Some((periods, ns)), _) => format!(
-                "its control group had used up its quota (throttled) in {}, for {}",
-                units::counted(periods, "period"),
-                units::duration(ns)
-            ),
-            (None, Some((by, ns))) => format!(
-                "most while {} ran instead of {}, for {}",
+        let by_other = match instead {
+            _ if used_up.is_some() => None,
+            Some((by, ns)) => Some(format!(
+                "; most while {} ran instead of {}, for {}",
                 by.as_deref().unwrap_or("no task"),
                 names.holder.as_deref().unwrap_or("them"),
                 self.share(*ns)
-            ),
-            (None, None) if self.part(names.klock_ns) >= 10 * PERCENT => {
-                format!("klock itself ran during {}", self.share(names.klock_ns))
-            }
-            (None, None) => String::new(),
+            )),
+            None => (self.part(names.klock_ns) >= 10 * PERCENT)
+                .then(|| format!("; klock itself ran during {}", self.share(names.klock_ns))),
         };
-        let why = if why.is_empty() { why } else { format!("; {why}") };
+        let throttled = throttled.map(|(periods, ns)| {
+            format!(
+                "; its control group had used up its quota (throttled) in {}, for {}",
+                units::counted(periods, "period"),
+                units::duration(ns)
+            )
+        });
+        let why: String = [by_other, throttled].into_iter().flatten().collect();
         let advice = match instead {
             _ if used_up.is_some() => {
                 "raise `cpu.max` of the group (a pod's CPU limit), or use fewer threads".to_owned()

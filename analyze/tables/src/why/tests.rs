@@ -491,6 +491,9 @@ fn text_says_how_long_the_group_of_the_holder_had_used_up_its_quota() {
     let used_up = said("throttled=3/640");
     assert!(used_up.contains("had used up its quota (throttled) in 3 periods, for 640 ns"), "{used_up}");
     assert!(used_up.contains("-> raise `cpu.max` of the group"), "{used_up}");
+    let in_part = said("throttled=2/120");
+    assert!(in_part.contains("most while mid ") && in_part.contains("(throttled) in 2 periods"), "{in_part}");
+    assert!(in_part.contains("more CPU time (`cpu.max` of the group)"), "{in_part}");
     // Too short for a tenth of these waits, and none.
     for throttled in ["throttled=1/60", "throttled=0/0"] {
         let other = said(throttled);
