@@ -6,6 +6,7 @@
 //!
 //! needs: gcc, root
 //! full needs: python3
+//! full runs beside others
 
 #![allow(clippy::print_stdout, reason = "the figures are worth reading")]
 

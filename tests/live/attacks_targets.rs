@@ -5,6 +5,7 @@
 //! records the whole machine
 //! needs: root, gcc, objcopy
 //! full needs: python3, strace
+//! full runs beside others
 
 use std::{
     collections::{BTreeMap, BTreeSet},

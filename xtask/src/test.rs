@@ -10,10 +10,11 @@
 //! |       | these two sizes never fails by chance: its result follows from the code and the kernel, also under load  |
 //! | full  | also lints, emulated kernels, other tools, viewers, engines, statistics over recordings, long attacks    |
 //!
-//! Parts run in two stages. Downloads run beside the builds of the first stage. What needs processors, such
+//! Parts run in three stages. Downloads run beside the builds of the first stage. What needs processors, such
 //! as unit tests and emulated kernels, runs beside the recordings of the second one, which mostly wait.
-//! Recordings of the whole machine run one after the other, and beside none of another program by root. Every
-//! test program is built once, and then run directly.
+//! Recordings of the whole machine run one after the other, and beside none of another program by root. The
+//! third stage has the recordings of the full size that measure: nothing runs beside them. Every test program
+//! is built once, and then run directly.
 
 use std::{
     collections::BTreeMap,
@@ -120,8 +121,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 fn run_once(parts: &[Part]) -> Vec<String> {
     let context = Context::of(parts);
     let mut results = Vec::new();
-    for stage in [Stage::Building, Stage::Testing] {
-        if stage == Stage::Testing
+    for stage in [Stage::Building, Stage::Testing, Stage::Measuring] {
+        if stage != Stage::Building
             && parts.iter().any(|part| part.name == parts::BUILD)
             && context.build().is_err()
         {

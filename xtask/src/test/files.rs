@@ -2,8 +2,9 @@
 //! everywhere. Such a file states its needs in a line of its head, `//! needs: root, gcc`. What only its
 //! tests of the full size need is in a second line, `//! full needs: perf`. Each size of the file becomes a
 //! part. The reason in `#[ignore = "full: reason"]` puts a test into the full size. A file whose tests record
-//! the whole machine says so in a line `//! records the whole machine`. Such files are modules of one test
-//! program, `tests/live/main.rs`, which cargo links once, or test programs of their own.
+//! the whole machine says so in a line `//! records the whole machine`, and one whose tests of the full size
+//! do not depend on what else runs in a line `//! full runs beside others`. Such files are modules of one
+//! test program, `tests/live/main.rs`, which cargo links once, or test programs of their own.
 
 use std::{
     fs,
@@ -17,6 +18,7 @@ use crate::process::root;
 const NEEDS: &str = "//! needs: ";
 const FULL_NEEDS: &str = "//! full needs: ";
 const WHOLE_MACHINE: &str = "//! records the whole machine";
+const FULL_BESIDE: &str = "//! full runs beside others";
 const IGNORED: &str = "#[ignore";
 const FULL: &str = "#[ignore = \"full: ";
 
@@ -34,6 +36,8 @@ pub(super) struct TestFile {
     module: String,
     /// Whether its tests record the whole machine.
     pub(super) is_of_machine: bool,
+    /// Whether its full tests may run beside anything.
+    pub(super) is_full_beside: bool,
     /// What its small tests need.
     pub(super) needs: Vec<String>,
     /// What its full tests need.
@@ -83,9 +87,19 @@ pub(super) fn find() -> Result<Vec<TestFile>> {
         };
         let name = name.replace('_', " ");
         let full_needs = [needs.clone(), self::needs(&text, FULL_NEEDS).unwrap_or_default()].concat();
-        let is_of_machine = text.lines().any(|line| line == WHOLE_MACHINE);
-        let mut test_file =
-            TestFile { path, name, target, module, is_of_machine, needs, full_needs, ..TestFile::default() };
+        let says = |mark| text.lines().any(|line| line == mark);
+        let is_full_beside = !name.starts_with("live ") || says(FULL_BESIDE);
+        let mut test_file = TestFile {
+            path,
+            name,
+            target,
+            module,
+            is_of_machine: says(WHOLE_MACHINE),
+            is_full_beside,
+            needs,
+            full_needs,
+            ..TestFile::default()
+        };
         for source in sources(&file)? {
             test_file.add_tests(&fs::read_to_string(&source)?);
         }

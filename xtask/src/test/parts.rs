@@ -29,6 +29,8 @@ pub(super) enum Size {
 pub(super) enum Stage {
     Building,
     Testing,
+    /// Recordings of the full size, beside which nothing runs.
+    Measuring,
 }
 
 /// A lane of a stage.
@@ -114,7 +116,7 @@ impl Part {
         Self { needs: words.iter().map(|&word| word.to_owned()).collect(), ..self }
     }
 
-    /// Returns the parts of a file: one for its tests of the small size, one for those of the full size.
+    /// Returns the parts of a file: one for its tests of the small size, one for its tests of the full size.
     fn of_file(file: &TestFile) -> impl Iterator<Item = Self> {
         let name = &file.name;
         let sizes = [
@@ -131,7 +133,9 @@ impl Part {
                 () if needs.iter().any(|need| need == "root") => Lane::Shared,
                 () => Lane::User,
             };
-            Self { lane, needs: needs.clone(), tests: tests.clone(), ..part }
+            let stage =
+                if size == Size::Full && !file.is_full_beside { Stage::Measuring } else { Stage::Testing };
+            Self { stage, lane, needs: needs.clone(), tests: tests.clone(), ..part }
         })
     }
 }
