@@ -1,4 +1,4 @@
-//! The command-line program: arguments go in, an exit code comes out.
+//! The command-line program.
 //!
 //! Only this crate knows the command line, the terminal and the exit codes, and only this crate prints. The
 //! libraries return values.

@@ -53,8 +53,8 @@ fn tool(path: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Asks the trace_processor that PyPI's package downloads or, without a network, that of a Perfetto page from
-/// npm.
+/// Asks the trace_processor that PyPI's package downloads or, without a network, the one of a Perfetto page
+/// from npm.
 fn queries(trace: &Path, queries: &[&str]) -> Result<Vec<Value>, &'static str> {
     let mut ended = None;
     if let Some(python) = tool("python/bin/python3") {

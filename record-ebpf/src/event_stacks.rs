@@ -1,4 +1,4 @@
-//! Fills the stacks of an event: those of its task, which is the current one.
+//! Fills the stacks of an event, whose task is the current one.
 
 use aya_ebpf::programs::tracing::StackIdContext;
 use trace_format::wire::{WireEvent, stack};

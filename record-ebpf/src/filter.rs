@@ -19,7 +19,7 @@ use crate::{
 #[btf_map]
 static TARGETS: HashMap<u32, u8, 65536> = HashMap::new();
 
-/// Names of selected or excluded tasks; values are those of [`comms`].
+/// Names of selected or excluded tasks; values are as of [`comms`].
 #[btf_map]
 static COMMS: HashMap<[u8; 16], u8, 64> = HashMap::new();
 
@@ -119,7 +119,7 @@ pub(crate) fn selects_lock(address: u64) -> bool {
     config::filters_locks() == 0 || LOCKS.get_ptr(address).is_some()
 }
 
-/// Whether kernel locks of this kind are recorded; `flags` are those of `contention_begin`.
+/// Whether kernel locks of this kind are recorded; `contention_begin` gives the `flags`.
 #[inline(always)]
 pub(crate) fn selects_kind(flags: u32) -> bool {
     let selected = config::selected_kinds();

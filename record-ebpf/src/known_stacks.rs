@@ -1,4 +1,4 @@
-//! Recognizes user stacks whose frames the recorder knows: the registers of a task in, the number of its frames out. A copy of the
+//! Recognizes by the registers of a task a user stack whose frames the recorder knows, and tells the number of its frames. A copy of the
 //! stack would cost the recorder more than all the rest of an event.
 //!
 //! The recorder alone writes to these maps. Lookups take no lock, so that a program inside another one may do them, too.
@@ -76,7 +76,7 @@ impl Found {
 }
 
 impl Top {
-    /// Returns that of the current task, of process `tgid`, with these registers.
+    /// Returns the top of the stack of the current task, of process `tgid`, with these registers.
     #[inline(always)]
     pub(crate) fn of_current(
         run: &Run,
@@ -97,7 +97,7 @@ impl Top {
         Some(top)
     }
 
-    /// Returns that of a slot, which the caller has.
+    /// Returns the top in a slot, which the caller has.
     #[inline(always)]
     fn of_slot(slot: u32) -> Option<&'static mut Self> {
         // SAFETY: the pointer is from a checked map lookup, and no other program of this CPU has the slot.

@@ -172,7 +172,7 @@ const SMALL_LIST: usize = 256;
 const SMALL_TEXT: usize = 1024;
 
 /// Calls `run` with the environment for a new program: `environment`, without this library if the program
-/// cannot load it. `path` is that of the program, null if it is not known. Counts the program if it was
+/// cannot load it. `path` is the path of the program, null if it is not known. Counts the program if it was
 /// started: `run` returns 0, or not at all.
 unsafe fn with_environment(
     path: *const c_char,

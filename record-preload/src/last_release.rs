@@ -1,6 +1,5 @@
-//! The thread that last released each mutex: a mutex and a thread in, whether it was that thread out. Then no
-//! other thread's release allowed the acquisition, and the clock can be read without waiting for what came
-//! before.
+//! The thread that last released each mutex. If the thread that acquires a mutex released it last, no other
+//! thread's release allowed the acquisition, and the clock can be read without waiting for what came before.
 //!
 //! A table has a place for each mutex, which others share. Whoever releases a mutex writes both into its
 //! place before the mutex is free, so that the next owner reads that, or what was written later. A place that

@@ -1,5 +1,5 @@
 //! The memory functions that the compiler calls by name. The program's functions may be interposed or
-//! instrumented (those of ThreadSanitizer would report races in the stack tables), so the library has its own
+//! instrumented (ThreadSanitizer's would report races in the stack tables), so the library has its own
 //! hidden ones. They run rarely, and are short rather than fast.
 
 /// Assembles the functions, which `$code` has.

@@ -84,7 +84,7 @@ fn lossless_threads_do_not_wait_long_for_a_dead_reader() {
     let program = program("threads", &[]);
     let options =
         Options { pool_bytes: 8192, chunk_bytes: 2048, lossless: true, drain: false, ..Options::default() };
-    // The time is that of the program alone.
+    // The program alone takes this time.
     library();
     let started = Instant::now();
     let outcome = record(&options, Command::new(&program).args(["2", "2000", "0", "20"])).successful();

@@ -217,8 +217,8 @@ fn stacks_of_off_cpu_time_are_complete_however_small_their_map() {
     if skipped() {
         return;
     }
-    // They travel inline under the number of the switch, and their wakers' under that of the wake-up, through
-    // a ring that a recorder without processor time lets fill.
+    // The stacks travel inline under the number of the switch, and the stacks of wakers under the number of the
+    // wake-up. A recorder without processor time lets their ring fill.
     let recorded = until("no stack is lost", || {
         let recorded = record_off_cpu(&[("STACKS", 16)], 2, 100);
         (recorded.loss().stacks == 0).then_some(recorded)

@@ -1,7 +1,6 @@
 //! Answers to a mistyped command line: the option of klock that does what a user of perf or bcc has in mind.
 //!
-//! clap's error goes in; one line with the right way comes out, or nothing for an error that klock does not
-//! know.
+//! A hint is one line below clap's error. An error that klock does not know has none.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use trace_format::LockKind;

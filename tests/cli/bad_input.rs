@@ -59,7 +59,7 @@ fn a_trace_of_a_newer_format_asks_for_a_newer_klock() {
     let folder = Folder::new().with_trace(&one_wait());
     let path = folder.path("trace.parquet");
     let mut newer = fs::read(&path).unwrap();
-    // The entry of checksums gets another name: they are those of the bytes before.
+    // The entry of checksums gets another name: the checksums are of the unchanged bytes.
     for (known, changed) in [(&b"\"major\":1"[..], b'9'), (b"klock.digest", b'x')] {
         let at = newer.windows(known.len()).position(|window| window == known).unwrap();
         newer[at + known.len() - 1] = changed;

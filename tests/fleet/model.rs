@@ -1,5 +1,5 @@
-//! A slow model of the queries that klock has no table for: tables of single traces enter, rows as the
-//! queries give them leave.
+//! A slow model of the queries that klock has no table for: adds up the tables of single traces to the rows
+//! that the queries give.
 //!
 //! Nothing here reads a rollup. Only columns that the model knows are in its rows.
 

@@ -1,7 +1,7 @@
 //! Compares three counts of the acquisitions of each mutex of a program (`fixtures/programs/known_counts.c`):
-//! its own, klock's in-process recorder's, and that of LTTng's wrapper of the pthread functions, which shares
-//! no code with klock. They count runs of their own, and one run together. Runs as an ordinary user, with a
-//! session daemon of its own.
+//! its own, klock's in-process recorder's, and the count of LTTng's wrapper of the pthread functions, which
+//! shares no code with klock. They count runs of their own, and one run together. Runs as an ordinary user,
+//! with a session daemon of its own.
 //!
 //! needs: gcc, lttng, lttng-gen-tp, babeltrace
 

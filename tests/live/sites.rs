@@ -37,7 +37,7 @@ fn compared(flags: &[&str], waits: Waits) -> Comparison {
     compare(&perf, &klock)
 }
 
-/// Checks that no site differs from that of perf without a mark. Marks grow with what else the processors do,
+/// Checks that no site differs from perf's without a mark. Marks grow with what else the processors do,
 /// so a few are not a failure; without tables nearly all would be marked.
 #[track_caller]
 fn assert_equal(compared: &Comparison) {

@@ -32,7 +32,7 @@ pub mod place;
 /// The user who attacks, by number: it has no entry in /etc/passwd.
 pub const ATTACKER: u32 = 64201;
 
-/// More than the clock of the records and that of a program differ by over a hold.
+/// More than the difference between a hold by the clock of the records and by the clock of a program.
 pub const CLOCKS_NS: i64 = 200;
 
 /// The workspace.

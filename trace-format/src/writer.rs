@@ -233,8 +233,8 @@ impl TraceWriter {
         self.writer.bytes() as u64
     }
 
-    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables. Stacks are
-    /// those of the checkpoints, and further ones by id.
+    /// Finishes the trace: writes the last row group, the footer with `info`, and the side tables. The
+    /// checkpoints have brought some stacks; `info` comes with further ones, by id.
     ///
     /// Sets `info.table`, `info.format` and `info.events`.
     pub fn finish(

@@ -6,8 +6,8 @@
 //! same work more slowly has other rates; programs that run on are compared per second.
 //!
 //! Only several recordings show what recordings of one program differ by. With at least [`ENOUGH`] per side,
-//! Welch's test tells change from chance. The intervals of all rows together miss a change with 5 %
-//! (Bonferroni), that of `all` with half of that. Of a fleet, hosts are the recordings.
+//! Welch's test tells change from chance. The intervals of all rows together miss a change with a
+//! probability of 5 % (Bonferroni), the interval of `all` with 2.5 %. Of a fleet, hosts are the recordings.
 
 use std::{
     borrow::Borrow,

@@ -2,7 +2,7 @@
 //! readers and traces are merged by key.
 //!
 //! A struct of sums is declared once, by [`sums!`], with the way in which each field is merged. [`Lines`]
-//! collects such structs as columns of integers, after those of the key.
+//! collects such structs as columns of integers, after the columns of the key.
 
 use std::marker::PhantomData;
 

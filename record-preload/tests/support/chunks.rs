@@ -1,4 +1,4 @@
-//! The chunks that are being read: a link goes in, a claim or a release of its chunk in a set comes out.
+//! The chunks that are being read: each link of the queue claims or releases its chunk in a set.
 
 use std::collections::HashSet;
 

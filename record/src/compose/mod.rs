@@ -328,8 +328,8 @@ impl Composer {
 
     fn header(&mut self, event: &WireEvent) -> Header {
         let (process, task) = self.tasks.seen(event.tgid, event.tid, event.cpu);
-        // Stacks that are older than their event have a CPU and a number of their own, and so have those of
-        // its waker, which was on another CPU.
+        // A stack that is older than its event has a CPU and a number of its own, and so has the stack of the
+        // waker, which was on another CPU.
         let here = (event.cpu, event.seq);
         let elsewhere = |at: u64| (stack_key::cpu(at), stack_key::seq(at));
         let (own, peers, caller) = match event.code {

@@ -241,8 +241,8 @@ mod tests {
             prop_assert_eq!(orderer.late, 0);
         }
 
-        /// Whatever is pushed and taken in whatever order, the records are those of a stable sort, and those
-        /// that wait are counted.
+        /// Whatever is pushed and taken in whatever order, a stable sort gives the same records, and
+        /// the number of waiting records is right.
         #[test]
         fn pushes_and_pops_in_any_order_are_a_stable_sort_of_what_waits(
             steps in prop::collection::vec((0_u64..40, any::<bool>(), 0_u64..60), 0..200),

@@ -1,9 +1,9 @@
 //! The thread that reads the chunks of all recorded processes, often and fast. It copies, assigns what it
 //! copied to threads, and leaves everything else to others.
 //!
-//! New processes come in through a [`DrainQueue`]; batches go out through a [`Spool`]. A process that exited,
-//! or that runs another program by now, is drained for the last time, and its region unmapped. One that
-//! exceeds a budget is not drained any more.
+//! It learns of new processes from a [`DrainQueue`], and passes batches on in a [`Spool`]. A process that
+//! exited, or that runs another program by now, is drained for the last time, and its region unmapped. One
+//! that exceeds a budget is not drained any more.
 
 use std::time::{Duration, Instant};
 

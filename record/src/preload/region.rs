@@ -1,7 +1,7 @@
 //! The memory that a recorded process shares with klock. klock creates it, maps its head, slots and tables,
 //! which are read through atomics, and reads the chunks from the file.
 //!
-//! Sizes come in; facts of slots and copied units go out. The process may write anything there at any time,
+//! Its readers get facts of slots and copied units. The process may write anything there at any time,
 //! so nothing that was read is used as an offset before it was checked. The file is sealed, so it cannot
 //! shrink while it is mapped. Its pages that klock reads take no memory of klock: a large region costs as
 //! little as a small one.

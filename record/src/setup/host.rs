@@ -89,8 +89,8 @@ impl HostFacts {
     }
 
     /// Collects the facts that decide a recording, and the files that they were found in: like
-    /// [`gather`](Self::gather), but without those of the kernel's types and symbols if klock certainly may
-    /// not load BPF programs.
+    /// [`gather`](Self::gather), but without the kernel's types and symbols if klock certainly may not load
+    /// BPF programs.
     pub(crate) fn gather_for_recording() -> (Self, KernelFiles) {
         let mut facts = Self::gather_cheap();
         let files = match facts.has_capability(CapabilitySet::BPF) {

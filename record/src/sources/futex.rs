@@ -1,7 +1,7 @@
 //! Futexes: the hooks that record futex calls, and the composer of waits and wakes.
 //!
-//! Calls are recorded by probes on the functions in the system call table, if possible. Otherwise by tracepoints, which slow down every system call
-//! of every task.
+//! Calls are recorded by probes on the functions in the system call table, if possible. Otherwise by
+//! tracepoints, which slow down every system call of every task.
 
 use std::fmt;
 
@@ -45,7 +45,8 @@ pub(crate) fn plan(facts: &HostFacts, preference: ProbePreference) -> FutexPlan 
     methods.filter(works).find(has_all).map_or(FutexPlan::Tracepoints, FutexPlan::Functions)
 }
 
-/// Returns the calls of this machine. Without tracefs they are the ones that have functions; `futex` exists in every kernel.
+/// Returns the calls of this machine. Without tracefs they are the ones that have functions; `futex` exists
+/// in every kernel.
 fn calls(facts: &HostFacts) -> impl Iterator<Item = &'static FutexCall> + use<'_> {
     let exists = |call: &&FutexCall| {
         let is_listed = facts.futex_calls.contains(&call.call);
@@ -57,7 +58,8 @@ fn calls(facts: &HostFacts) -> impl Iterator<Item = &'static FutexCall> + use<'_
 }
 
 impl FutexPlan {
-    /// Returns the attachments. Exits come before entries, so that every call whose entry is seen also has an exit.
+    /// Returns the attachments. Exits come before entries, so that every call whose entry is seen also has an
+    /// exit.
     pub(crate) fn attachments(self, facts: &HostFacts) -> Vec<Attachment> {
         let on_function =
             |probe, call: &FutexCall| Attachment::function(probe, call.call, call.function, true);
@@ -88,8 +90,8 @@ impl fmt::Display for FutexPlan {
     }
 }
 
-// Futex calls: waits and wakes on user locks of any library. A futex belongs to the process that uses it: a word that several
-// processes share is a separate lock in each.
+// Futex calls: waits and wakes on user locks of any library. A futex belongs to the process that uses it: a
+// word that several processes share is a separate lock in each.
 
 /// The futex waits that are open: at most one per task.
 #[derive(Debug, Default)]
@@ -179,10 +181,11 @@ pub(crate) fn whole(at: &Header, word: u64, begun_ns: i64, errno: Option<i32>, c
     context.out.push(at.end_of(&OpenWait { lock, ts_ns: begun_ns, stack: at.stack, times }, errno));
 }
 
-/// Adds a wake call that returned `value`: the number of woken tasks, or a negative errno. It was entered at `begun_ns`, 0 if
-/// that is unknown. A record that was made at the entry has no result yet.
+/// Adds a wake call that returned `value`: the number of woken tasks, or a negative errno. It was entered at
+/// `begun_ns`, 0 if that is unknown. A record that was made at the entry has no result yet.
 ///
-/// On a word inside a lock of the C library, it is a part of the call that releases the lock, and makes no row.
+/// On a word inside a lock of the C library, it is a part of the call that releases the lock, and makes no
+/// row.
 pub(crate) fn wake(at: &Header, word: u64, begun_ns: i64, value: i64, context: &mut Context<'_>) {
     if context.locks.pthread_around(at.space, word).is_some() {
         return;

@@ -1,7 +1,7 @@
 //! Finds the functions in which the locks of Rust and Go wait, in a process or in a program.
 //!
-//! These locks take no function of the C library when they are free, so only waits can be recorded. The program is a file of the
-//! process's owner, so [`TargetFiles`] opens and parses it.
+//! These locks take no function of the C library when they are free, so only waits can be recorded. The
+//! program is a file of the process's owner, so [`TargetFiles`] opens and parses it.
 
 use std::{
     collections::BTreeSet,
@@ -81,7 +81,8 @@ pub(crate) fn of_process(pid: u32, files: &mut TargetFiles) -> Option<LanguagePr
     Some(LanguageProgram { path: PathBuf::from(&*program.path), language, file: Some(file), probed: None })
 }
 
-/// Returns the program of a command, if it is of Rust or Go. The command will run with klock's rights, so klock itself reads its headers.
+/// Returns the program of a command, if it is of Rust or Go. The command will run with klock's rights, so
+/// klock itself reads its headers.
 pub(crate) fn of_command(program: &Path) -> Option<LanguageProgram> {
     let path = program_of(program);
     let language = language(&ReadCache::new(fitness::open(&path).ok()?))?;
@@ -92,8 +93,8 @@ pub(crate) fn of_command(program: &Path) -> Option<LanguageProgram> {
 //
 // The programs and the recorded sources enter, sentences leave: what is not seen, and the way to see it.
 
-/// Returns a sentence on the locks of each program that are not seen. `recorded` are the sources that are recorded in the end, and the
-/// PID of a program is `None` for the command.
+/// Returns a sentence on the locks of each program that are not seen. `recorded` are the sources that are
+/// recorded in the end, and the PID of a program is `None` for the command.
 pub(crate) fn locks_of<'a>(
     programs: impl IntoIterator<Item = (Option<u32>, &'a LanguageProgram)>,
     recorded: LockSources,

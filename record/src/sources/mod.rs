@@ -1,5 +1,5 @@
-//! The sources of locks: what each records, and under which names. A new source is a row of [`USER_SOURCES`], and a file or folder with its
-//! plan and its composer.
+//! The sources of locks: what each records, and under which names. A new source is a row of [`USER_SOURCES`],
+//! and a file or folder with its plan and its composer.
 //!
 //! | source | plan, files to probe | composer |
 //! |---|---|---|

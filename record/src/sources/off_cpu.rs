@@ -1,5 +1,5 @@
-//! Off-CPU time: each record, made when a task returns to a CPU, becomes one row of the same time. It concerns no lock and no wait: if a
-//! task waited for a lock, other records report that.
+//! Off-CPU time: each record, made when a task returns to a CPU, becomes one row of the same time. It
+//! concerns no lock and no wait: if a task waited for a lock, other records report that.
 
 use trace_format::{
     Event, EventKind, Syscall, TaskState,
@@ -54,8 +54,8 @@ pub(crate) fn row(at: &Header, event: &WireEvent) -> Event {
     }
 }
 
-/// The meaning of `task_struct.__state` (`include/linux/sched.h`, 5.10 to 7.2). `None` if the task was being woken when it left
-/// the CPU: its state before is not known then.
+/// The meaning of `task_struct.__state` (`include/linux/sched.h`, 5.10 to 7.2). `None` if the task was being
+/// woken when it left the CPU: its state before is not known then.
 fn state_of(state: u32) -> Option<TaskState> {
     const INTERRUPTIBLE: u32 = 0x1;
     const UNINTERRUPTIBLE: u32 = 0x2;

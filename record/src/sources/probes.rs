@@ -1,8 +1,8 @@
 //! Decodes the kernel side's records of pthread functions and of slow paths of other locks into facts.
 //!
-//! The kernel side reads the lock's words at the call. Their meaning follows from glibc's `sysdeps/nptl/internaltypes.h`,
-//! `nptl/pthreadP.h` and `nptl/pthread_rwlock_common.c`, unchanged since 2.25. Calls that the words show to be refused make no
-//! fact.
+//! The kernel side reads the lock's words at the call. Their meaning follows from glibc's
+//! `sysdeps/nptl/internaltypes.h`, `nptl/pthreadP.h` and `nptl/pthread_rwlock_common.c`, unchanged since
+//! 2.25. Calls that the words show to be refused make no fact.
 
 use trace_format::{
     Mode,
@@ -84,7 +84,8 @@ fn lock_word(event: &WireEvent) -> LockWord {
     if taken { LockWord::Taken(owner) } else { LockWord::Free }
 }
 
-/// The mode in which a lock was held that is released: a writer leaves its thread id in an rwlock, readers do not.
+/// The mode in which a lock was held that is released: a writer leaves its thread id in an rwlock, readers do
+/// not.
 fn released_mode(event: &WireEvent) -> Option<Mode> {
     match api::object(event.detail) {
         api::RWLOCK if lock_words::owner(event.value as u64) == 0 => Some(Mode::Shared),
@@ -93,16 +94,16 @@ fn released_mode(event: &WireEvent) -> Option<Mode> {
     }
 }
 
-/// `PTHREAD_MUTEX_KIND_MASK_NP`, the types `RECURSIVE_NP` and `ERRORCHECK_NP`, and the flags `ROBUST_NORMAL_NP` and
-/// `PRIO_INHERIT_NP`.
+/// `PTHREAD_MUTEX_KIND_MASK_NP`, the types `RECURSIVE_NP` and `ERRORCHECK_NP`, and the flags
+/// `ROBUST_NORMAL_NP` and `PRIO_INHERIT_NP`.
 const TYPE: u32 = 3;
 const RECURSIVE: u32 = 1;
 const ERRORCHECK: u32 = 2;
 const ROBUST: u32 = 16;
 const INHERITS: u32 = 32;
 
-/// The only thread that can release this mutex, as its process sees it, 0 if no thread holds it; `None` if the mutex does not
-/// check that, or could not be read.
+/// The only thread that can release this mutex, as its process sees it, 0 if no thread holds it; `None` if
+/// the mutex does not check that, or could not be read.
 fn only_owner(event: &WireEvent) -> Option<u32> {
     if event.flags & flag::LOCK_WORDS == 0 {
         return None;

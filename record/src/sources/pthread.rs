@@ -1,6 +1,7 @@
 //! Finds the pthread functions of a process or program: its libc, and the functions' offsets in that file.
 //!
-//! [`load`](crate::kernel::load) attaches the probes. The libc is a file of the process's owner, so [`TargetFiles`] opens and parses it.
+//! [`load`](crate::kernel::load) attaches the probes. The libc is a file of the process's owner, so
+//! [`TargetFiles`] opens and parses it.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +29,8 @@ pub struct ProbedFile {
     pub path: PathBuf,
     /// The file that the process maps, whatever is at the path now.
     pub file: Arc<OwnedFd>,
-    /// The functions and their offsets in the file, one for each version of the symbol or copy of the function.
+    /// The functions and their offsets in the file, one for each version of the symbol or copy of the
+    /// function.
     pub functions: Vec<(UserFunction, Vec<u64>)>,
 }
 
@@ -72,8 +74,8 @@ pub enum LibcError {
     Unreadable { path: PathBuf, detail: String },
 }
 
-/// Returns the libc that a process maps. Before glibc 2.34 the functions are in `libpthread`; functions of the same name in `libc`
-/// only call them.
+/// Returns the libc that a process maps. Before glibc 2.34 the functions are in `libpthread`; functions of
+/// the same name in `libc` only call them.
 pub(crate) fn libc_of_process(pid: u32, files: &mut TargetFiles) -> Result<ProbedFile, LibcError> {
     let mut seen = BTreeSet::new();
     let may_be = |mapping: &Mapping| {
@@ -116,7 +118,8 @@ pub(crate) fn libc_of_command(program: &Path, files: &mut TargetFiles) -> Result
     }
 }
 
-/// Returns whether a path names `libc.so.6`, `libc-2.31.so`, or before glibc 2.34 `libpthread.so.0`, `libpthread-2.31.so`.
+/// Returns whether a path names `libc.so.6`, `libc-2.31.so`, or before glibc 2.34 `libpthread.so.0`,
+/// `libpthread-2.31.so`.
 fn is_libc(path: &str) -> bool {
     let name = name_of(path);
     ["libc.so", "libc-2", "libpthread.so", "libpthread-2"].iter().any(|begin| name.starts_with(begin))

@@ -45,7 +45,7 @@ impl ProcessTimes {
     }
 }
 
-/// Returns the processor time of a process in ns: that of all its threads, also of those that ended; `None`
+/// Returns the processor time of a process in ns: the sum of all its threads, also of the ended ones; `None`
 /// if there is no such process.
 fn process_time_ns(pid: u32) -> Option<i64> {
     let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });

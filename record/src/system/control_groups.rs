@@ -88,7 +88,7 @@ pub(crate) fn find(path: &Path) -> Option<(u64, u32)> {
     })
 }
 
-/// Where groups are mounted: all of version 2, or those of some controllers of version 1.
+/// Where groups are mounted: all of version 2, or some controllers of version 1.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     is_v2: bool,
@@ -133,7 +133,7 @@ fn directories(groups: &str, mountinfo: &str) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// Returns the sums in a `cpu.stat`; `None` in one without a quota, which is that of the root.
+/// Returns the sums in a `cpu.stat`; `None` in the root's, which has no quota.
 fn parse_stat(stat: &str) -> Option<Throttled> {
     let number = |key: &str| {
         let mut words = stat.lines().filter_map(|line| line.split_once(' '));

@@ -1,5 +1,5 @@
-//! Refuses options that nothing in the recording would follow. In: the arguments of `klock record`. Out: an
-//! error that names the option and what it is for.
+//! Refuses options of `klock record` that nothing in the recording would follow. The error names the option
+//! and what it is for.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Pairs the waits that two recorders saw, and compares their call sites.
 //!
 //! The site is the first frame outside of the C library and of the runtimes of Rust and Go. A stack of a
-//! runtime alone, such as that of a thread of Go's scheduler, has no site: all frames of perf must be in
+//! runtime alone, such as a thread of Go's scheduler has, has no site: all frames of perf must be in
 //! klock's stack then, in their order. Frames below the scheduler's stack are of the goroutine that ran last,
 //! which does not wait.
 
@@ -74,7 +74,7 @@ enum Verdict {
     Cut,
 }
 
-/// Compares the waits of perf with those of klock.
+/// Compares the waits of perf with the waits of klock.
 pub(crate) fn compare(perf: &[Wait], klock: &[Wait]) -> Comparison {
     let is_own = own_code(klock);
     let mut comparison = Comparison { waits: klock.len() as u64, ..Comparison::default() };
@@ -190,7 +190,7 @@ fn until_scheduler(frames: &[Frame]) -> &[Frame] {
 
 /// Whether both recorders found the same instruction.
 fn is_same_place(perf: &Frame, klock: &Frame) -> bool {
-    // The frame below that of a signal handler is not a call.
+    // The frame below a signal handler's frame is not a call.
     perf.module == klock.module && (perf.offset == klock.offset || perf.offset == klock.offset + 1)
 }
 

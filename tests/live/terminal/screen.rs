@@ -1,4 +1,4 @@
-//! A terminal: lines and keys that are typed enter, the text on its screen leaves.
+//! A terminal: types lines and keys, and reads the text on its screen.
 
 use std::{
     path::Path,
@@ -103,7 +103,7 @@ impl Screen {
     pub(crate) fn begin(&mut self, line: &str) -> String {
         self.commands += 1;
         self.tmux(&["clear-history"]);
-        // The marker on the line that is typed is not that of the output.
+        // The marker on the line that is typed is not in the output.
         self.type_line(&format!("clear; {line}; echo \"end{}\"-$?", self.commands));
         format!("end{}-", self.commands)
     }

@@ -152,7 +152,7 @@ pub struct Slot {
     /// signal handler locked while a record was being written. Each loss that a later record follows is
     /// reported by an [`op::LOST`](super::op::LOST).
     pub lost: AtomicU64,
-    /// Written by the thread: those of them that a signal handler lost.
+    /// Written by the thread: the part of `lost` that a signal handler lost.
     pub nested: AtomicU64,
     /// The end of the current chunk as a number of bytes of this session, or one of
     /// [`limit`](super::queue::limit). Records up to the limit may be written.

@@ -1,4 +1,4 @@
-//! Two integers in one field of a record: two integers in, the field out, and the reverse.
+//! Two integers in one field of a record.
 
 /// Two words of a user lock, as the BPF program read them: the first word in the low half, the owner's thread id in the high
 /// half for locks that store one. Valid only with [`LOCK_WORDS`](super::flag::LOCK_WORDS). Offsets are as in glibc on

@@ -1,4 +1,4 @@
-//! The events file: batches of columns in, pages, column chunks and row groups of a Parquet file out.
+//! Writes the events file: batches of columns become pages, column chunks and row groups of a Parquet file.
 //!
 //! The [`parquet`] crate has a writer for any data. This one knows the columns of events: ids are dense, so
 //! their places in a dictionary are looked up and not hashed; a batch becomes a page of each column at once;

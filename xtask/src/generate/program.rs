@@ -1,5 +1,5 @@
-//! An invented program: tasks that take locks, wait, give up and hand locks on. A seed goes in, possible
-//! histories of events come out.
+//! An invented program: tasks that take locks, wait, give up and hand locks on. A seed
+//! decides what they do, and in which order their events come.
 
 use std::{
     cmp::Reverse,

@@ -138,8 +138,8 @@ impl HeldTimes {
         }
     }
 
-    /// Adds the time of all tasks up to `now_ns`: no further row follows, or a loss comes first. `state` is
-    /// that of a task since its last row.
+    /// Adds the time of all tasks up to `now_ns`: no further row follows, or a loss comes first. `state`
+    /// gives the state of a task since its last row.
     pub(super) fn end(&mut self, now_ns: i64, state: impl Fn(TaskIndex) -> State, receiver: &mut impl Sink) {
         for index in std::mem::take(&mut self.holding) {
             let (parts, task) =

@@ -49,7 +49,7 @@ pub(super) fn verdicts(
     found
 }
 
-/// Returns all attempts, also those of one task that are equal.
+/// Returns all attempts, also equal attempts of one task.
 fn attempts(events: &[Event], locks: &[LockRow], site: &dyn Fn(Option<StackId>) -> i32) -> Vec<Attempt> {
     let mut attempts: Vec<Attempt> = Vec::new();
     let is_idle = |lock: LockId| locks[lock.0 as usize].kind == LockKind::Barrier;

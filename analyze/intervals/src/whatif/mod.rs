@@ -1,5 +1,4 @@
-//! Predicts the gain of a change of a program: a recording goes in, the time that the changed program would
-//! take comes out.
+//! Predicts from a recording how long a program would take with a change, and how much the change gains.
 //!
 //! ```text
 //! rows -> build (program) -> replay (with and without changes) -> predict (times, interval, fit)

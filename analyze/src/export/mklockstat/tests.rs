@@ -128,7 +128,7 @@ fn a_stack_line_comes_once_before_its_first_use_leaf_first_with_offsets() {
             "s,B,P100_T102,Mutex,0x1000,0,0,1,0",
             "t,-1,[Stack Trace Not Obtained]",
             "s,C,P100_T103,Mutex,0x1000,0,0,1,-1",
-            // A thread's stack is that of its first acquisition of the lock.
+            // A thread has the stack of its first acquisition of the lock.
             "s,A,P100_T101,Mutex,0x1000,50000000,0,1,0",
         ]
     );

@@ -127,7 +127,7 @@ impl Captions {
     }
 }
 
-/// Returns the sums of what is shown; of a part, those of the whole recording too.
+/// Returns the sums of what is shown; of a part, also the sums of the whole recording.
 fn sums(chart: &Chart) -> Vec<String> {
     let (totals, overall) = (&chart.totals, &chart.overall);
     let many =

@@ -176,8 +176,8 @@ impl HoldSums {
     }
 }
 
-/// The sums of [plain](Hold::is_plain) holds, from which their part of [`HoldSums`] follows. They are few, so
-/// that those of many rows stay in a processor's cache.
+/// The sums of [plain](Hold::is_plain) holds, from which their part of [`HoldSums`] follows. These sums
+/// are small: the sums of many rows stay in a processor's cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainSums {
     /// Holds, of one acquisition each.

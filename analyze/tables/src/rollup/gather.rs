@@ -1,7 +1,8 @@
 //! Adds up the intervals of one reader by period and key, while the trace is read.
 //!
-//! A hold counts in the period in which it ends. Its time is split over the periods that it spans: with periods of 100 ns, a hold from 80 to 230
-//! has its 150 ns in `total` of the period of 200, and 20, 100 and 30 ns in `holding` of three periods.
+//! A hold counts in the period in which it ends. Its time is split over the periods that it spans: with
+//! periods of 100 ns, a hold from 80 to 230 has its 150 ns in `total` of the period of 200, and 20, 100 and
+//! 30 ns in `holding` of three periods.
 
 use rustc_hash::FxHashMap;
 use trace_format::LockId;
@@ -50,7 +51,8 @@ impl FactSums {
 
 /// The sums of each key in each period.
 pub(super) type Facts = FxHashMap<(i64, LocalKey), FactSums>;
-/// The states of the holders of each key in each period while others waited; `None` if off-CPU times were not recorded.
+/// The states of the holders of each key in each period while others waited; `None` if off-CPU times were not
+/// recorded.
 pub(super) type States = Option<FxHashMap<(i64, LocalKey), StateSums>>;
 /// The counts of each key in each long period, by bucket: of holds and of waits.
 pub(super) type Buckets = FxHashMap<(i64, LocalKey), [FxHashMap<u32, i64>; 2]>;
@@ -81,7 +83,8 @@ impl Gathered {
     }
 }
 
-/// Reads a trace again for the states of its holders, if off-CPU times were recorded. They count where the holds do.
+/// Reads a trace again for the states of its holders, if off-CPU times were recorded. They count where the
+/// holds do.
 pub(super) fn states(input: &Input<'_>, periods: Periods, aligns: &Aligns) -> Result<States, AnalyzeError> {
     if !input.has_holder_states()? {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The key of a row: the site of the acquisition with the class of its lock, and the name by which the same lock is found in other
-//! traces.
+//! The key of a row: the site of the acquisition with the class of its lock, and the name by which the same
+//! lock is found in other traces.
 //!
 //! Ids and addresses mean nothing in another trace, and are in no key.
 
@@ -19,7 +19,8 @@ use output::Column;
 /// The name of the row that has what `--keys` cuts off.
 const OTHERS: &str = "(others)";
 
-/// The names of locks that are found again by their own name or by where they were initialised, not by where they are acquired.
+/// The names of locks that are found again by their own name or by where they were initialised, not by where
+/// they are acquired.
 pub(super) struct Aligns {
     by_lock: Vec<Option<u32>>,
     names: Vec<String>,
@@ -93,8 +94,8 @@ pub(super) fn columns<R: 'static>(
     [align].into_iter().chain(key_columns(By::Site, "", move |row| key(row).site.as_ref()))
 }
 
-/// Merges the rows of each period and key. Keeps the `limit` rows of each period that weigh most, and merges the others of the period into one
-/// row with the key `others`.
+/// Merges the rows of each period and key. Keeps the `limit` rows of each period that weigh most, and merges
+/// the others of the period into one row with the key `others`.
 pub(super) fn cut<K: Ord + Clone, S, W: Ord>(
     rows: impl Iterator<Item = ((i64, K), S)>,
     merge: impl Fn(&mut S, S),

@@ -1,8 +1,9 @@
 //! `klock rollup`: a trace as sums that any engine can add up over machines and days.
 //!
-//! A [`Rollup`] of a [`Trace`] has five tables, which are written as Parquet files by day. A row has sums, maxima or counts of
-//! one key in one period of the wall clock, so that rows of many traces are merged by `GROUP BY`. A lock belongs to one machine,
-//! so pairing and blame are done here; no engine has to know events.
+//! A [`Rollup`] of a [`Trace`] has five tables, which are written as Parquet files by day. A row has sums,
+//! maxima or counts of one key in one period of the wall clock, so that rows of many traces are merged by
+//! `GROUP BY`. A lock belongs to one machine, so pairing and blame are done here; no engine has to know
+//! events.
 //!
 //! | table | a row is |
 //! |---|---|
@@ -12,9 +13,9 @@
 //! | `traces` | the trace |
 //! | `labels` | a label of the trace |
 //!
-//! The sums are equal to the sums of [`report`](crate::report), [`hist`](crate::hist), [`blame`](crate::blame) and
-//! [`timeline`], to the digit. One pass over the trace makes all of them; a second
-//! one adds the states of holders where off-CPU times were recorded.
+//! The sums are equal to the sums of [`report`](crate::report), [`hist`](crate::hist),
+//! [`blame`](crate::blame) and [`timeline`], to the digit. One pass over the trace makes all of them; a
+//! second one adds the states of holders where off-CPU times were recorded.
 
 use trace_format::Trace;
 
@@ -67,7 +68,8 @@ pub struct Rollup {
 ///
 /// # Errors
 ///
-/// The trace cannot be read or holds no events, a filter finds nothing in it, or there would be too many periods.
+/// The trace cannot be read or holds no events, a filter finds nothing in it, or there would be too many
+/// periods.
 pub fn rollup(trace: &Trace, options: &Options) -> Result<Rollup, AnalyzeError> {
     of_input(&Input::open(trace, 0, &options.filter)?, options, readers())
 }
@@ -83,7 +85,8 @@ pub fn of_input(input: &Input<'_>, options: &Options, readers: usize) -> Result<
     let (rules, aligns) = (input.rules(), Aligns::of(&input.names));
     let [periods, long_periods] = [options.period_ns, options.long_period_ns].map(|ns| clock.periods(ns));
     let sink = |_| Gather::new(input, &rules, &aligns, window, [periods, long_periods]);
-    // The row of the trace has its losses, so a trace that lost much is not refused here: queries leave it out.
+    // The row of the trace has its losses, so a trace that lost much is not refused here: queries leave it
+    // out.
     let how = (readers, true);
     let mut gathered = Gathered::default();
     let trust = Input::read_all(std::slice::from_ref(input), how, sink, |_, sink| -> TrustCounter {

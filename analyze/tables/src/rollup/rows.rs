@@ -1,7 +1,8 @@
-//! The tables `facts`, `buckets` and `blame`: their columns, and their rows, which are sums by key with the names of the keys.
+//! The tables `facts`, `buckets` and `blame`: their columns, and their rows, which are sums by key with the
+//! names of the keys.
 //!
-//! Values that were not measured are null, so every average has a denominator of its own. Buckets are the buckets of `hist --buckets hdr`, so
-//! percentiles over a fleet are found by adding up counts.
+//! Values that were not measured are null, so every average has a denominator of its own. Buckets are the
+//! buckets of `hist --buckets hdr`, so percentiles over a fleet are found by adding up counts.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -134,7 +135,8 @@ impl Naming<'_> {
         let found = found.into_iter().map(named);
         let cut = keys::cut(found, |all: &mut BlameSums, sums| all.merge(&sums), weight, self.keys, None);
         let mut rows: Vec<((i64, Parties), BlameSums)> = cut.into_iter().collect();
-        // In each period, the rows with the most waiting come first, and the row of all that were cut off comes last.
+        // In each period, the rows with the most waiting come first, and the row of all that were cut off
+        // comes last.
         rows.sort_by_key(|((period, parties), sums)| (*period, parties.is_none(), Reverse(weight(sums))));
         let row = |((period, parties), sums): ((i64, Parties), BlameSums)| {
             let period_ns = periods.offset_ns(period);
@@ -148,7 +150,8 @@ impl Naming<'_> {
     }
 }
 
-/// A value of a row of `facts`: one of all acquisitions, or null where holds, waits or their parts were not measured.
+/// A value of a row of `facts`: one of all acquisitions, or null where holds, waits or their parts were not
+/// measured.
 impl FactRow {
     fn held(&self, of: impl Fn(&HoldSums) -> i64) -> Option<i64> {
         (self.sums.holds.measured > 0).then(|| of(&self.sums.holds))

@@ -1,5 +1,5 @@
-//! Random histories are divided between two machines or two spans of time. The rows of both rollups, added up as `GROUP BY` adds them
-//! up, are the rows of the rollup of all.
+//! Random histories are divided between two machines or two spans of time. The rows of both rollups, added up
+//! as `GROUP BY` adds them up, are the rows of the rollup of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +103,8 @@ proptest! {
     }
 
     #[test]
-    // Only what ends in a span is known in it: where a wait is known from its end alone, or an event is late, the first span lacks it.
+    // Only what ends in a span is known in it: where a wait is known from its end alone, or an event is late,
+    // the first span lacks it.
     fn the_rollups_of_two_spans_of_time_add_up_to_that_of_both(
         events in histories::orderly_history(),
         at in any::<prop::sample::Index>(),

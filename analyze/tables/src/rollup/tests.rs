@@ -1,5 +1,5 @@
-//! Rollups of small traces and of random histories: their rows are compared with expected ones, and their sums with the report, the
-//! timeline, the histograms and blame of the same trace.
+//! Rollups of small traces and of random histories: their rows are compared with expected ones, and their
+//! sums with the report, the timeline, the histograms and blame of the same trace.
 
 use crate::testing::trace_of;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //!
 //! An acquisition and its whole wait count in the period of the acquisition: a wait from 40 ms to 110 ms
 //! counts 70 ms in the period that starts at 100 ms, where the [timeline](super) splits it over three.
-//! Acquisitions are those of the report, so the rows of a key add up to the report's `count` and
+//! The report counts the same acquisitions, so the rows of a key add up to the report's `count` and
 //! `wait_total`. They answer the questions of milli-klockstat's notebook: the worst periods, the number of
 //! threads that used a lock, the average wait over time. Periods start at multiples of their length on the
 //! trace's clock. Memory grows with the rows, and the threads in them.

@@ -178,7 +178,7 @@ fn klock_ns(parts: &LockParts, names: &Names) -> i64 {
 
 const KLOCK: &str = "klock";
 
-/// Returns whether a name is that of klock, whose threads have names of their own: `klock-drain`.
+/// Returns whether a name is klock's, whose threads have names of their own: `klock-drain`.
 pub(super) fn is_klock(comm: &str) -> bool {
     comm.starts_with(KLOCK)
 }

@@ -348,8 +348,7 @@ mod tests {
 
         #[test]
         fn herds_are_those_of_the_model(events in prop_oneof![history(), orderly_history()]) {
-            // One lock becomes a condition variable, and the time of each task's release is that of its next
-            // wait.
+            // One lock becomes a condition variable, and each task's release gets the time of its next wait.
             let mut events: Vec<Event> = events.into_iter().map(|event| match (event.lock, event.kind) {
                 (Some(LockId(1)), EventKind::Release) => Event { lock: Some(LockId(5)), kind: EventKind::Wake, ..event },
                 (Some(LockId(1)), _) => Event { lock: Some(LockId(5)), ..event },

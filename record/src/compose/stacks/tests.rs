@@ -1,4 +1,4 @@
-//! Fields of events in, ids of stacks out.
+//! The ids of the stacks that the fields of events stand for.
 
 use proptest::prelude::*;
 use trace_format::wire::{Incarnation, MAX_FRAMES, code};

@@ -24,7 +24,7 @@ pub(crate) struct Unwound {
     pub(crate) ts_ns: u64,
     pub(crate) tgid: u32,
     pub(crate) frames: UnwoundId,
-    /// It was not walked itself: the frames are those of an equal copy.
+    /// It was not walked itself: an equal copy had these frames.
     pub(crate) is_known: bool,
 }
 

@@ -14,7 +14,8 @@ use crate::{
     setup::plan::{Attachment, ProbeType},
 };
 
-/// Loads the program of an attachment. fentry and fexit programs are bound to their function here, and need the kernel's BTF.
+/// Loads the program of an attachment. fentry and fexit programs are bound to their function here, and need
+/// the kernel's BTF.
 pub(super) fn load(
     program: &mut Program,
     attachment: &Attachment,

@@ -49,8 +49,8 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns the kernel's reason in one line: for a program, its name and the last line of the verifier's log, if there is one;
-    /// otherwise, the last error of the chain.
+    /// Returns the kernel's reason in one line: for a program, its name and the last line of the verifier's
+    /// log, if there is one; otherwise, the last error of the chain.
     pub fn reason(&self) -> String {
         let last_cause = || causes(self).last().map(ToString::to_string).unwrap_or_default();
         let Self::Program { program, source, .. } = self else { return last_cause() };

@@ -1,6 +1,7 @@
 //! Carries out a [`Plan`]: creates maps, loads and attaches programs, and reads their counters.
 //!
-//! Only this module and its children name aya's program types. Dropping [`LoadedPrograms`] detaches everything.
+//! Only this module and its children name aya's program types. Dropping [`LoadedPrograms`] detaches
+//! everything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -124,8 +125,8 @@ impl LoadedPrograms {
         Ok(loaded)
     }
 
-    /// Returns the reader of kernel memory, if kernel locks are recorded and the kernel permits it; `None` after the first
-    /// call.
+    /// Returns the reader of kernel memory, if kernel locks are recorded and the kernel permits it; `None`
+    /// after the first call.
     pub fn take_peek(&mut self) -> Option<Peek> {
         self.peek.take()
     }
@@ -137,8 +138,8 @@ impl LoadedPrograms {
             .try_for_each(|attachment| attach(&mut self.ebpf, &mut self.kretprobes, attachment))
     }
 
-    /// Attaches all other programs except uprobes. They record nothing before [`resume`](Self::resume). Returns the functions
-    /// that could not be probed.
+    /// Attaches all other programs except uprobes. They record nothing before [`resume`](Self::resume).
+    /// Returns the functions that could not be probed.
     pub fn attach(&mut self) -> Result<Vec<&'static str>, LoadError> {
         for attachment in &self.sources {
             let attached = attach(&mut self.ebpf, &mut self.kretprobes, attachment);
@@ -214,8 +215,8 @@ impl LoadedPrograms {
         Ok(attached)
     }
 
-    /// Returns the maximum number of processes with uprobes. Single uprobes take some sixty descriptors per process, and every
-    /// call of a probed function checks the probes of all processes.
+    /// Returns the maximum number of processes with uprobes. Single uprobes take some sixty descriptors per
+    /// process, and every call of a probed function checks the probes of all processes.
     pub fn max_processes(&self) -> usize {
         if self.multi.is_some() { 400 } else { 250 }
     }
@@ -227,8 +228,8 @@ impl LoadedPrograms {
 
     /// Detaches all programs, after which the counters are final.
     ///
-    /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more. The programs are unloaded side by
-    /// side, so that these waits overlap.
+    /// The kernel waits for all CPUs after each probe, some tens of milliseconds or more. The programs are
+    /// unloaded side by side, so that these waits overlap.
     pub fn detach(&mut self) {
         // The kernel's counts of a program disappear with it.
         self.misses = self.current_misses();
@@ -242,7 +243,8 @@ impl LoadedPrograms {
         });
     }
 
-    /// Adds a process to the recorded ones, or a thread with [`TargetMode::Threads`](crate::setup::plan::TargetMode::Threads).
+    /// Adds a process to the recorded ones, or a thread with
+    /// [`TargetMode::Threads`](crate::setup::plan::TargetMode::Threads).
     pub fn add_target(&mut self, id: u32) -> Result<(), LoadError> {
         self.targets.insert(id, 1, 0).map_err(map_error("TARGETS"))
     }
@@ -268,8 +270,8 @@ impl LoadedPrograms {
         })
     }
 
-    /// Returns how often the kernel skipped each program, because it was running already or because there was no room for a
-    /// return. Programs that were never skipped are left out.
+    /// Returns how often the kernel skipped each program, because it was running already or because there was
+    /// no room for a return. Programs that were never skipped are left out.
     ///
     /// Known after [`detach`](Self::detach). Includes tasks that are not recorded.
     pub fn recursion_misses(&self) -> &[(String, u64)] {
@@ -334,7 +336,8 @@ fn comm_bytes(comm: &str) -> [u8; 16] {
     bytes
 }
 
-/// Returns whether the kernel cannot probe this instruction (`ENOTSUPP`, an error that exists only inside the kernel).
+/// Returns whether the kernel cannot probe this instruction (`ENOTSUPP`, an error that exists only inside the
+/// kernel).
 fn is_unsupported(error: &ProgramError) -> bool {
     const ENOTSUPP: i32 = 524;
     causes(error)

@@ -1,8 +1,8 @@
 //! Uprobes on all functions of a file in one process by two attachments, one for entries and one for returns.
 //!
-//! A single uprobe is a perf event, and the kernel waits for all CPUs when it closes one: 60 probes take five seconds.
-//! `BPF_TRACE_UPROBE_MULTI` (6.6) waits once. aya does not support it, so its programs are loaded here by hand, from the
-//! object that aya loaded and with the maps that aya created.
+//! A single uprobe is a perf event, and the kernel waits for all CPUs when it closes one: 60 probes take five
+//! seconds. `BPF_TRACE_UPROBE_MULTI` (6.6) waits once. aya does not support it, so its programs are loaded
+//! here by hand, from the object that aya loaded and with the maps that aya created.
 
 use std::{
     collections::HashMap,
@@ -148,7 +148,8 @@ fn link(
     probes.cnt = u32::try_from(offsets.len()).map_err(io::Error::other)?;
     probes.flags = flags;
     probes.pid = pid;
-    // SAFETY: the path, the offsets and the cookies outlive the call; offsets and cookies have `cnt` elements.
+    // SAFETY: the path, the offsets and the cookies outlive the call; offsets and cookies have `cnt`
+    // elements.
     unsafe { bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attributes) }
 }
 

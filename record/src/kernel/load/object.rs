@@ -1,4 +1,5 @@
-//! The BPF objects in klock's binary, and their constants, map sizes and rings, which are set before they are loaded.
+//! The BPF objects in klock's binary, and their constants, map sizes and rings, which are set before they are
+//! loaded.
 
 use std::os::fd::AsFd as _;
 

@@ -5,8 +5,8 @@ use std::{
     thread,
 };
 
-/// The kernel waits for all CPUs, some 15 ms, after each change of an array of maps and each probe that is removed. These waits
-/// overlap: 256 changes for 64 CPUs take as long as 4.
+/// The kernel waits for all CPUs, some 15 ms, after each change of an array of maps and each probe that is
+/// removed. These waits overlap: 256 changes for 64 CPUs take as long as 4.
 const THREADS: usize = 64;
 
 /// Does the work on each item, and returns the results in the order of the items.

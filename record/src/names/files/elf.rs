@@ -42,7 +42,7 @@ pub(super) fn facts(bytes: &[u8]) -> object::Result<ElfFacts> {
 }
 
 /// Returns whether a file has the debug information of another one: both have the same build id, or the
-/// checksum of the link is that of the file.
+/// checksum of the link is the checksum of the file.
 pub(super) fn is_debug_file_of(bytes: &[u8], debug_bytes: &[u8]) -> bool {
     let (Ok(elf), Ok(debug)) = (ElfFile::parse(bytes), ElfFile::parse(debug_bytes)) else { return false };
     match (elf.build_id().ok().flatten(), debug.build_id().ok().flatten()) {

@@ -124,7 +124,7 @@ impl Nodes {
 
 // Names locks in the hash table of futexes.
 //
-// The address of the table is in a variable without a type in BTF, so the variable's layout is that of the
+// The address of the table is in a variable without a type in BTF, so the variable has the layout of the
 // kernel's source (`kernel/futex/core.c`).
 
 /// The hash table, or one for each memory node.

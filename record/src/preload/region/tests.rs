@@ -1,4 +1,4 @@
-//! Chunks that threads filled go in, their records in order come out, or an error if links are invalid.
+//! Reads chunks that threads filled: their records in order, or an error if links are invalid.
 
 use super::*;
 use crate::preload::fake::{self, FakeThread};

@@ -1,6 +1,7 @@
 //! Plans a recording from the facts about a machine and a selection of events.
 //!
-//! Pure, so that the plan for any machine can be tested on any other. [`load`](crate::kernel::load) carries a plan out.
+//! Pure, so that the plan for any machine can be tested on any other. [`load`](crate::kernel::load) carries a
+//! plan out.
 
 use rustix::thread::CapabilitySet;
 use trace_format::run_info::Source;
@@ -53,8 +54,8 @@ pub struct Plan {
     pub old_kernel: bool,
     /// Whether the kernel's count of missed kretprobes is correct: 5.10 counts returns that it delivered.
     pub misses_counted: bool,
-    /// Whether one attachment can place many uprobes. 6.6 introduced that, but recorded only a process's first thread before
-    /// 6.10 (`bpf: fix multi-uprobe PID filtering logic`).
+    /// Whether one attachment can place many uprobes. 6.6 introduced that, but recorded only a process's
+    /// first thread before 6.10 (`bpf: fix multi-uprobe PID filtering logic`).
     pub uprobe_multi: bool,
     /// Type information for the programs.
     pub types: KernelTypes,
@@ -132,8 +133,8 @@ impl Plan {
         Self::new(facts, &alone).is_ok()
     }
 
-    /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program has probes for: without
-    /// one, locks of Rust and Go are not a source.
+    /// Returns the recorded sources and their limits, for the trace. `probed` are the locks that a program
+    /// has probes for: without one, locks of Rust and Go are not a source.
     pub fn sources(&self, probed: LockSources) -> Vec<Source> {
         let LockSources { rust, go, .. } = self.locks;
         let recorded = LockSources { rust: rust && probed.rust, go: go && probed.go, ..self.locks };
@@ -217,8 +218,9 @@ fn check_requirements(facts: &HostFacts, selection: &Selection) -> Result<(), Pl
     Ok(())
 }
 
-/// Checks that perf events may be opened. Debian's kernels have a level above 2, at which CAP_PERFMON does not replace
-/// CAP_SYS_ADMIN (`perf_event_open`, 5.10 to 7.2). fentry and raw tracepoints need no perf events.
+/// Checks that perf events may be opened. Debian's kernels have a level above 2, at which CAP_PERFMON does
+/// not replace CAP_SYS_ADMIN (`perf_event_open`, 5.10 to 7.2). fentry and raw tracepoints need no perf
+/// events.
 fn check_perf_events(facts: &HostFacts) -> Result<(), PlanError> {
     match facts.perf_event_paranoid {
         Some(level) if level > 2 && facts.has_capability(CapabilitySet::SYS_ADMIN) == Some(false) => {

@@ -113,7 +113,8 @@ pub enum Attachment {
         program: String,
         probe: ProbeType,
         function: &'static str,
-        /// Whether recording fails without this probe, because holds would never end. Other probes may be skipped.
+        /// Whether recording fails without this probe, because holds would never end. Other probes may be
+        /// skipped.
         required: bool,
     },
 }

@@ -1,5 +1,6 @@
-//! Kernel locks: `contention_begin` and `contention_end` in, `wait` and `acquire` or `abandon` out. If functions that acquire and
-//! release locks are recorded, too, every acquisition and release ([`functions`]).
+//! Rows of kernel locks: `contention_begin` becomes `wait`, `contention_end` becomes `acquire` or `abandon`.
+//! If functions that acquire and release locks are recorded, too, every acquisition and release has a row
+//! ([`functions`]).
 
 use rustc_hash::FxHashMap;
 use trace_format::{Event, EventKind, LockKind, Mode, kernel_functions::KernelFunction};
@@ -27,8 +28,8 @@ impl KernelWaits {
         Self { drops_begins, ..Self::default() }
     }
 
-    /// Adds a failed attempt. A mutex reports two of them in one wait, before it spins and before it sleeps: the first
-    /// one begins the wait.
+    /// Adds a failed attempt. A mutex reports two of them in one wait, before it spins and before it sleeps:
+    /// the first one begins the wait.
     pub(crate) fn begin(&mut self, at: &Header, address: u64, flags: u8, context: &mut Context<'_>) {
         let (kind, mode) = kind_of(flags);
         let lock = context.locks.id(Space::Kernel, address, kind, at.ts_ns);
@@ -64,7 +65,8 @@ impl KernelWaits {
         }
     }
 
-    /// Adds a wait that has only this record: it began at `begun_ns`, and the header has the times of the wait.
+    /// Adds a wait that has only this record: it began at `begun_ns`, and the header has the times of the
+    /// wait.
     pub(crate) fn whole(
         &mut self,
         at: &Header,

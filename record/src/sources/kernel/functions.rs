@@ -1,7 +1,8 @@
 //! Turns returns and entries of functions of kernel locks into rows of acquisitions and releases.
 //!
-//! An acquisition is reported once: by the end of its wait if it waited, otherwise by the function's return. Some functions do
-//! their work by calling another one that is recorded as well, if the compiler did not inline that call.
+//! An acquisition is reported once: by the end of its wait if it waited, otherwise by the function's return.
+//! Some functions do their work by calling another one that is recorded as well, if the compiler did not
+//! inline that call.
 
 use rustc_hash::FxHashMap;
 use trace_format::{
@@ -45,7 +46,8 @@ impl Functions {
         self.last.insert(key, last);
     }
 
-    /// Adds the return of a function, with the lock or with `errno`. `wait` takes the open wait that the return ends.
+    /// Adds the return of a function, with the lock or with `errno`. `wait` takes the open wait that the
+    /// return ends.
     pub(crate) fn returned(
         &mut self,
         at: &Header,
@@ -136,7 +138,8 @@ fn lock(at: &Header, address: u64, function: &KernelFunction, context: &mut Cont
 
 // The kind and the mode of a kernel lock, from the flags of `contention_begin`.
 
-/// The kind of lock that the flags mean and the mode in which it is wanted, as `perf lock contention` reads them.
+/// The kind of lock that the flags mean and the mode in which it is wanted, as `perf lock contention` reads
+/// them.
 pub(crate) fn kind_of(flags: u8) -> (LockKind, Mode) {
     let mode = if flags & lcb::READ != 0 { Mode::Shared } else { Mode::Exclusive };
     let kind = match kernel_functions::kind(flags) {

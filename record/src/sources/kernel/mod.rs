@@ -79,7 +79,8 @@ pub(crate) fn plan(
 pub(crate) fn probe_method(facts: &HostFacts, preference: ProbePreference) -> Result<ProbeMethod, PlanError> {
     // An unknown feature is tried.
     let has_fentry = facts.fentry != Some(false);
-    // A task that is preempted in a fexit program keeps the program from running for all other tasks of its CPU.
+    // A task that is preempted in a fexit program keeps the program from running for all other tasks of its
+    // CPU.
     let is_exact = facts.preemptible == Some(false) || !facts.kprobes;
     match preference {
         ProbePreference::Fentry if has_fentry => Ok(ProbeMethod::Fentry),

@@ -1,4 +1,5 @@
-//! Calls of mutexes and condition variables as scripts, and the rows that they become. M is a mutex, C a condition variable.
+//! Calls of mutexes and condition variables as scripts, and the rows that they become. M is a mutex, C a
+//! condition variable.
 
 use trace_format::{
     EventKind::{Abandon, Acquire, Destroy, Init, Lost, Release, TryFail, Wait},

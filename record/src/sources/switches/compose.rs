@@ -1,8 +1,9 @@
-//! Turns switches of tasks that the kernel reports to any user into rows of off-CPU time. The system call in which a
-//! task left, and whether it is stopped, are asked for only while others wait for it.
+//! Turns switches of tasks that the kernel reports to any user into rows of off-CPU time. The system call in
+//! which a task left, and whether it is stopped, are asked for only while others wait for it.
 //!
-//! The rows tell the states of holders, so a thread that records itself and holds no lock as it returns has none. It cannot have taken or
-//! released a lock meanwhile. With a kernel side, which may know of other holds, every return is a row.
+//! The rows tell the states of holders, so a thread that records itself and holds no lock as it returns has
+//! none. It cannot have taken or released a lock meanwhile. With a kernel side, which may know of other
+//! holds, every return is a row.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,8 @@ pub(crate) struct Sleeper {
 }
 
 impl Switches {
-    /// Starts without tasks. `keeps_all` means that rows are not restricted to the holders that the library knows.
+    /// Starts without tasks. `keeps_all` means that rows are not restricted to the holders that the library
+    /// knows.
     pub(crate) fn new(keeps_all: bool, filters: &Filters) -> Self {
         let ns = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let max_ns = match filters.threads {

@@ -1,4 +1,5 @@
-//! The thread that empties the rings of all CPUs before they are full, and the switches that the recording has not taken yet.
+//! The thread that empties the rings of all CPUs before they are full, and the switches that the recording
+//! has not taken yet.
 
 use std::{
     io,
@@ -18,7 +19,8 @@ use crate::{kernel::perf_ring::Ring, system::priority::raise_priority};
 
 /// Maximum time between two looks at the request to stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
-/// The most switches that wait for the recording, some 170 MB. Beyond it the rings fill, and what finds no room is counted.
+/// The most switches that wait for the recording, some 170 MB. Beyond it the rings fill, and what finds no
+/// room is counted.
 const MAX_PENDING: usize = 1 << 22;
 
 #[derive(Debug)]

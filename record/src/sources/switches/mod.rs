@@ -1,7 +1,9 @@
-//! Switches of the threads of a command, which the kernel records for any user: a perf event per CPU is opened on the command before it
-//! runs, and inherited by all that it starts. In come the rings of these events; out come records for the composer.
+//! Switches of the threads of a command, which the kernel records for any user: a perf event per CPU is
+//! opened on the command before it runs, and inherited by all that it starts. In come the rings of these
+//! events; out come records for the composer.
 //!
-//! Nothing is attached to the command, and no descriptor is in it. Where the kernel refuses, the recording goes on without.
+//! Nothing is attached to the command, and no descriptor is in it. Where the kernel refuses, the recording
+//! goes on without.
 
 use std::io;
 
@@ -22,10 +24,11 @@ pub(crate) mod records;
 
 use drain::{Drain, Rings, add_loss};
 
-/// Size of each CPU's ring: some 100 ms of a CPU that does nothing but switch. Where a user may lock less memory
-/// (`kernel.perf_event_mlock_kb`, 512 KiB per CPU by default, and `ulimit -l`), it is smaller.
+/// Size of each CPU's ring: some 100 ms of a CPU that does nothing but switch. Where a user may lock less
+/// memory (`kernel.perf_event_mlock_kb`, 512 KiB per CPU by default, and `ulimit -l`), it is smaller.
 const RING_BYTES: usize = 2 << 20;
-/// The most CPUs of a machine on which each thread inherits an event per CPU: more of them would take too long to create.
+/// The most CPUs of a machine on which each thread inherits an event per CPU: more of them would take too
+/// long to create.
 const MAX_CPUS: usize = 64;
 /// The name under which the trace lists the counts.
 const PROGRAM: &str = "switches";

@@ -52,8 +52,8 @@ const SWITCH: u32 = 14;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
-/// Calls `each` for each switch, birth of a thread, exit and loss in whole records. Returns the number of invalid records; after one whose size is
-/// impossible, the rest of the bytes counts as one.
+/// Calls `each` for each switch, birth of a thread, exit and loss in whole records. Returns the number of
+/// invalid records; after one whose size is impossible, the rest of the bytes counts as one.
 pub(crate) fn decode(mut bytes: &[u8], mut each: impl FnMut(Switch)) -> u64 {
     let mut invalid = 0;
     while !bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! One column of a row group: the values of batches in, a column chunk out. Each batch is a page; batches
-//! without values are pages of nulls, joined until a value comes.
+//! Writes one column of a row group, a column chunk. The values of each batch are a page; batches without
+//! values are pages of nulls, joined until a value comes.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The dictionary of a column chunk: values in, their indices out.
+//! The dictionary of a column chunk: the index of each of its values.
 //!
 //! Ids, CPUs and error numbers are small, so the index of a value is in a table at the value's place. Other
 //! values are hashed.

@@ -206,7 +206,7 @@ fn printed_lines(lines: &str) -> u64 {
 }
 
 /// Returns the lost events of the load. The kernel counts recursion of all tasks and programs; the counts
-/// show whether those of the load are affected.
+/// of the load show whether its events are affected.
 pub(super) fn lost_here(loss: &Loss) -> u64 {
     loss.events() - loss.recursion_misses
 }

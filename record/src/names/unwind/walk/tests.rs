@@ -1,4 +1,4 @@
-//! Stacks and rules in, frames out.
+//! The frames of stacks by rules that are written down here.
 
 use proptest::prelude::*;
 
