@@ -17,7 +17,7 @@ pub mod purposes;
 mod split_locks;
 
 use distinct::{DistinctValues, Numbering};
-pub use frames::shown_frames;
+pub use frames::{is_interrupt, shown_frames};
 pub use point::Point;
 use point::{Points, PointsSoFar, chains};
 pub use point::{UNKNOWN, function, shorten};

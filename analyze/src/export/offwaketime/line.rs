@@ -14,7 +14,7 @@ use crate::export::{
     options::{Format, Of, Options, Space},
     stacks::Stacks,
 };
-use intervals::input::names::{Names, printable};
+use intervals::input::names::{Names, is_interrupt, printable};
 
 /// The text for an unknown function or name.
 const UNKNOWN: &str = "[unknown]";
@@ -120,13 +120,6 @@ impl Lines<'_> {
         let row = task.and_then(|task| self.names.task(task));
         element(row.and_then(|row| row.comm.as_deref()))
     }
-}
-
-/// Whether the kernel enters an interrupt with this function, on x86-64 or arm64 (6.18).
-fn is_interrupt(function: &str) -> bool {
-    ["asm_sysvec_", "asm_common_interrupt", "el0t_64_irq", "el1h_64_irq"]
-        .iter()
-        .any(|begin| function.starts_with(begin))
 }
 
 /// Whether the stack begins with the function that offwaketime probes.

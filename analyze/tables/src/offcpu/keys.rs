@@ -6,9 +6,12 @@ use std::hash::Hash;
 use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use serde::Serialize;
-use trace_format::{Event, EventRow as _, StackId, Syscall, TaskId, TaskState};
+use trace_format::{Event, EventRow as _, Frame, StackId, Syscall, TaskId, TaskState};
 
-use intervals::{input::Input, input::names::function};
+use intervals::{
+    input::Input,
+    input::names::{function, is_interrupt},
+};
 use output::{choices, error::AnalyzeError};
 
 choices! {
@@ -89,7 +92,7 @@ impl IdKey {
         match by {
             By::Pair => Self { target, stack, waker, waker_stack, ..none },
             By::Stack => Self { stack, ..none },
-            By::Waker => Self { waker, ..none },
+            By::Waker => Self { waker, waker_stack, ..none },
             By::Task => Self { target, ..none },
             By::State => Self { state: event.state, ..none },
             By::Syscall => Self { syscall: event.syscall, ..none },
@@ -116,6 +119,9 @@ pub(super) struct NumberKey {
     trace: Option<usize>,
 }
 
+/// The waker of tasks that a timer or a device wakes.
+const INTERRUPT: &str = "(interrupt)";
+
 /// The names of the keys of all traces.
 #[derive(Default)]
 pub(super) struct KeyNames {
@@ -131,6 +137,8 @@ pub(super) struct TraceNumbers<'a> {
     at: usize,
     input: &'a Input<'a>,
     stacks: FxHashMap<StackId, u32>,
+    /// The stacks of interrupts, up to the function with which the kernel enters them.
+    interrupts: FxHashMap<StackId, u32>,
     no_stack: u32,
     /// Those of the tasks so far.
     tasks: FxHashMap<Option<TaskId>, u32>,
@@ -155,22 +163,32 @@ impl KeyNames {
         (at, input): (usize, &'a Input<'a>),
         wanted: &FxHashSet<StackId>,
     ) -> Result<TraceNumbers<'a>, AnalyzeError> {
-        let mut stacks = FxHashMap::default();
+        let (mut stacks, mut interrupts) = (FxHashMap::default(), FxHashMap::default());
         if !wanted.is_empty() {
             input.trace.each_stack(|stack| {
                 if wanted.contains(&stack.id) {
                     let functions = stack.frames.iter().map(function);
-                    let functions = functions.map(|name| number(&mut self.functions, name)).collect();
+                    let functions: Vec<u32> =
+                        functions.map(|name| number(&mut self.functions, name)).collect();
+                    let enters =
+                        |frame: &Frame| frame.kernel && frame.symbol.as_deref().is_some_and(is_interrupt);
+                    if let Some(at) = stack.frames.iter().position(enters) {
+                        interrupts.insert(stack.id, number(&mut self.stacks, functions[..=at].to_vec()));
+                    }
                     stacks.insert(stack.id, number(&mut self.stacks, functions));
                 }
             })?;
         }
         let no_stack = number(&mut self.stacks, Vec::new());
-        Ok(TraceNumbers { at, input, stacks, no_stack, tasks: FxHashMap::default() })
+        Ok(TraceNumbers { at, input, stacks, interrupts, no_stack, tasks: FxHashMap::default() })
     }
 
-    /// Returns the key with the names of a trace.
+    /// Returns the key with the names of a trace. A task that an interrupt found on the CPU woke nobody.
     pub(super) fn number(&mut self, key: IdKey, by: By, of: &mut TraceNumbers<'_>) -> NumberKey {
+        let interrupt = key.waker_stack.and_then(|stack| of.interrupts.get(&stack)).map(|stack| {
+            let name = INTERRUPT.to_owned();
+            (number(&mut self.tasks, Side { name, ..Side::default() }), *stack)
+        });
         let mut side = |task: Option<TaskId>, stack: Option<StackId>| {
             let find = || number(&mut self.tasks, without_stack(task, of.input));
             let task = *of.tasks.entry(task).or_insert_with(find);
@@ -179,7 +197,12 @@ impl KeyNames {
         let is_of_trace = matches!(by, By::Pair | By::Waker | By::Task);
         NumberKey {
             target: has_target(by).then(|| side(key.target, key.stack)),
-            waker: has_waker(by).then(|| side(key.waker, key.waker_stack)),
+            waker: has_waker(by).then(|| {
+                match interrupt.unwrap_or_else(|| side(key.waker, key.waker_stack)) {
+                    (task, _) if by == By::Waker => (task, of.no_stack),
+                    waker => waker,
+                }
+            }),
             state: key.state,
             syscall: key.syscall,
             trace: is_of_trace.then_some(of.at),

@@ -46,6 +46,23 @@ fn each_key_adds_up_the_same_times() {
 }
 
 #[test]
+fn a_task_that_an_interrupt_found_on_the_cpu_woke_nobody() {
+    let timer = |at: i64, task: &str, stack: &str| {
+        let waker = format!("peer={task} at=k:hrtimer_wakeup<k:asm_sysvec_apic_timer_interrupt<{stack}");
+        format!("{at} C offcpu k:schedule<nap wait=90 blocked=90 state=interruptible {waker}\n")
+    };
+    let text = format!("{}{}", timer(1_000, "A", "compute<main"), timer(2_000, "B", "k:do_read<read"));
+    for (by, name) in [(By::Pair, "C (tid 101, pid 100) woken by (interrupt)"), (By::Waker, "(interrupt)")] {
+        let table = of(&text, &Options { by, ..Options::default() });
+        let rows: Vec<_> = table.rows.iter().map(|row| (row.name.as_str(), row["off_cpu_ns"])).collect();
+        assert_eq!(rows, [(name, 180)]);
+    }
+    let blocks = text_of(|out| of(&text, &Options::default()).write(&Page::default(), out));
+    assert!(blocks.contains("asm_sysvec_apic_timer_interrupt\n    hrtimer_wakeup\n    --"), "{blocks}");
+    assert!(!blocks.contains("compute"), "{blocks}");
+}
+
+#[test]
 fn a_terminal_shows_the_ends_of_a_long_stack() {
     let stack = (0..12).map(|at| format!("f{at}_")).collect::<Vec<_>>().join("<");
     let table = of(&format!("1_000 A offcpu {stack} wait=400 state=idle\n"), &Options::default());

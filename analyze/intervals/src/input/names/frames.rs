@@ -73,3 +73,10 @@ pub fn shown_frames<F: Borrow<Frame>>(frames: &[F], kernel: bool) -> impl Double
 pub(super) fn is_unmapped(frame: &Frame) -> bool {
     !frame.kernel && frame.symbol.is_none() && frame.file.is_none() && frame.module.is_none()
 }
+
+/// Whether the kernel enters an interrupt with this function, on x86-64 or arm64 (6.18).
+pub fn is_interrupt(function: &str) -> bool {
+    ["asm_sysvec_", "asm_common_interrupt", "el0t_64_irq", "el1h_64_irq"]
+        .iter()
+        .any(|begin| function.starts_with(begin))
+}
