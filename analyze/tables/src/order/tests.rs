@@ -56,6 +56,16 @@ fn a_deadlock_at_the_end_is_not_called_one_that_has_not_happened() {
 }
 
 #[test]
+fn threads_that_did_not_meet_are_not_said_to_be_unable_to_deadlock() {
+    let test = trace(&format!("task A start=1 exit=150\ntask B start=160\n{INVERSION}"));
+    let (counted, all) =
+        (text(&test, &OrderOptions::default()), OrderOptions { all: true, ..OrderOptions::default() });
+    let expected = "1 other cycle of threads that were never alive at the same time in this recording: never_together (--all lists them)";
+    assert!(counted.contains(expected) && !counted.contains("cannot deadlock"), "{counted}");
+    assert!(text(&test, &all).starts_with("1. no inversion in this recording: the threads were never"));
+}
+
+#[test]
 fn of_many_threads_four_are_named() {
     let task = |at: i64| {
         let time = 1000 + 10 * at;

@@ -89,20 +89,24 @@ impl LockOrder {
     pub(super) fn remarks(&self) -> Vec<String> {
         let counts = self.counts;
         let mut remarks = Vec::new();
+        let are_listed = self.rows.iter().any(|row| !row.verdict.is_inversion());
+        let hint = if are_listed { "" } else { " (--all lists them)" };
         if counts.harmless() > 0 {
             let parts = [
                 (counts.shared, Verdict::Shared),
                 (counts.gated, Verdict::Gated),
                 (counts.one_thread, Verdict::OneThread),
-                (counts.never_together, Verdict::NeverTogether),
             ];
             let parts = parts.iter().filter(|(count, _)| *count > 0);
             let parts: Vec<String> =
                 parts.map(|(count, verdict)| format!("{} {verdict}", units::exact(*count))).collect();
-            let are_listed = self.rows.iter().any(|row| !row.verdict.is_inversion());
-            let hint = if are_listed { "" } else { " (--all lists them)" };
             let cycles = units::counted(counts.harmless(), "other cycle");
             remarks.push(format!("{cycles} cannot deadlock: {}{hint}", parts.join(", ")));
+        }
+        if counts.never_together > 0 {
+            let cycles = units::counted(counts.never_together, "other cycle");
+            let why = "of threads that were never alive at the same time in this recording";
+            remarks.push(format!("{cycles} {why}: {}{hint}", Verdict::NeverTogether));
         }
         if self.is_cut {
             remarks.push("and more: the search was ended; select locks with --lock or --kind".to_owned());
@@ -142,7 +146,9 @@ fn sentence(row: &OrderRow) -> String {
             "no inversion: one further lock is held meanwhile by or for two of the threads".to_owned()
         }
         Verdict::OneThread => "no inversion: one thread would have to act twice".to_owned(),
-        Verdict::NeverTogether => "no inversion: the threads were never alive at the same time".to_owned(),
+        Verdict::NeverTogether => {
+            "no inversion in this recording: the threads were never alive at the same time".to_owned()
+        }
     }
 }
 
