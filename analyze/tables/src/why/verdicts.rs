@@ -441,13 +441,21 @@ impl<'a> Rules<'a> {
                 }
             }
             V::Convoy => Rule {
-                heading: "a convoy: it is free, but each waiter has to wake up first",
+                heading: if is_without_cpu {
+                    "a convoy: it is free, but each waiter has to get a processor first"
+                } else {
+                    "a convoy: it is free, but each waiter has to wake up first"
+                },
                 holds: is_convoy,
                 value: (!facts.is_unmeasured).then(|| (self.part(facts.convoy_wait_ns), 50 * PERCENT)),
                 ..handoff
             },
             V::Handoff => Rule {
-                heading: "it is free while the next waiter wakes up",
+                heading: if is_without_cpu {
+                    "it is free while the next waiter waits for a processor"
+                } else {
+                    "it is free while the next waiter wakes up"
+                },
                 holds: handoff.holds && !is_convoy,
                 ..handoff
             },
