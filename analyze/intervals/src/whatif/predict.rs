@@ -83,7 +83,11 @@ pub enum Refusal {
     /// The replay without a change takes no time: what was recorded are waits alone.
     NoTime,
     /// The replay without a change does not take as long as the recording.
-    Run(i64),
+    Run {
+        fit_ppm: i64,
+        /// Whether the off-CPU times of all tasks were recorded.
+        has_all_states: bool,
+    },
     /// Nor are the waits for a changed lock as long.
     Waits(i64),
     /// Tasks wait for each other in the replay.
@@ -213,7 +217,7 @@ impl<'a> Baseline<'a> {
         } else if main.ns == 0 || beside.ns == 0 {
             Some(Refusal::NoTime)
         } else if fit_ppm > MOST_FIT {
-            Some(Refusal::Run(fit_ppm))
+            Some(Refusal::Run { fit_ppm, has_all_states: program.facts.has_all_states })
         } else if waits_fit_ppm > MOST_WAITS_FIT && waits_part_ppm > MOST_FIT {
             Some(Refusal::Waits(waits_fit_ppm))
         } else {

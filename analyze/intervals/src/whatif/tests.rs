@@ -231,7 +231,7 @@ fn without_off_cpu_times_work_needs_the_processors_of_the_machine_and_a_replay_t
     assert_eq!(predict_on(3).refusal, None);
     assert_eq!(
         predict_on(1).refusal,
-        Some(Refusal::Run(2_000_000)),
+        Some(Refusal::Run { fit_ppm: 2_000_000, has_all_states: false }),
         "300 of 100 ns: they slept, or had no processor"
     );
 }
@@ -338,7 +338,7 @@ fn a_replay_that_differs_from_the_recording_is_refused() {
     // B was woken late by chance; the median says otherwise.
     let late = "0 A acquire x\n0 B wait x\n10 A release x\n12 B acquire x\n20 B release x\n20 A wait x\n90 A acquire x wait=70\n95 A release x";
     let prediction = predict(&program(late), |_| {});
-    assert!(matches!(prediction.refusal, Some(Refusal::Run(_))), "{prediction:?}");
+    assert!(matches!(prediction.refusal, Some(Refusal::Run { .. })), "{prediction:?}");
     assert_eq!(predict(&program("0 A init x"), |_| {}).refusal, Some(Refusal::Empty));
 }
 

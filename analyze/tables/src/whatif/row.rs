@@ -124,10 +124,11 @@ pub(crate) fn reason(refusal: Refusal) -> String {
     match refusal {
         Refusal::Empty => "no lock with recorded releases was acquired".to_owned(),
         Refusal::NoTime => "the replay without a change takes no time".to_owned(),
-        Refusal::Run(ppm) => format!(
-            "the replay without a change differs from the recording by {} (limit {})",
-            percent(ppm),
-            percent(MOST_FIT)
+        Refusal::Run { fit_ppm, has_all_states } => format!(
+            "the replay without a change differs from the recording by {} (limit {}){}",
+            percent(fit_ppm),
+            percent(MOST_FIT),
+            if has_all_states { "" } else { "; `klock record --off-cpu` records when threads sleep or lack a processor" }
         ),
         Refusal::Waits(ppm) => format!(
             "the waits for it in the replay without a change differ from the recorded ones by {} (limit {})",
