@@ -1,8 +1,10 @@
-//! Atomic operations on integers in map values. Counts have to be exact although uprobe programs can be preempted.
+//! Atomic operations on integers in map values. Counts have to be exact although uprobe programs can be
+//! preempted.
 //!
-//! Kernels before 5.12 have a single atomic operation, an addition without a result. On these kernels no task can preempt a
-//! program (`migrate_disable` is `preempt_disable` up to 5.10). Only programs in interrupts can come in between, and they
-//! finish and restore the guard before the interrupted program continues. So reading and then adding is sufficient.
+//! Kernels before 5.12 have a single atomic operation, an addition without a result. On these kernels no task
+//! can preempt a program (`migrate_disable` is `preempt_disable` up to 5.10). Only programs in interrupts can
+//! come in between, and they finish and restore the guard before the interrupted program continues. So
+//! reading and then adding is sufficient.
 
 #[cfg(not(bpf_without_fetch))]
 pub(crate) use fetching::{add, claim, swap};

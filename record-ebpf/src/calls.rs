@@ -1,5 +1,5 @@
-//! Open calls of acquiring functions. A kretprobe cannot read arguments, so the kprobe at the entry stores the lock's address
-//! for it. Calls of a task nest, because an interrupt may try a lock during a call.
+//! Open calls of acquiring functions. A kretprobe cannot read arguments, so the kprobe at the entry stores
+//! the lock's address for it. Calls of a task nest, because an interrupt may try a lock during a call.
 
 use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
 
@@ -31,7 +31,8 @@ fn key(task: Task) -> u64 {
     if task.tid == 0 { 1 << 32 | u64::from(cpu()) } else { u64::from(task.tid) }
 }
 
-/// Stores the lock of a call that the task entered. Returns false if the map is full or calls are nested too deeply.
+/// Stores the lock of a call that the task entered. Returns false if the map is full or calls are nested too
+/// deeply.
 #[inline(always)]
 pub(crate) fn enter(task: Task, function: u32, lock: u64) -> bool {
     let key = key(task);
@@ -53,8 +54,8 @@ pub(crate) fn enter(task: Task, function: u32, lock: u64) -> bool {
     true
 }
 
-/// Returns the lock of the call that the task leaves now, and removes the call. Also removes calls inside it: their returns
-/// were missed, because the kernel tracks a limited number of returns at a time.
+/// Returns the lock of the call that the task leaves now, and removes the call. Also removes calls inside it:
+/// their returns were missed, because the kernel tracks a limited number of returns at a time.
 #[inline(always)]
 pub(crate) fn leave(task: Task, function: u32) -> Option<u64> {
     let key = key(task);

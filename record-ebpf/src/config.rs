@@ -1,5 +1,5 @@
-//! Settings, as read-only globals that the loader writes before the programs are verified. Offsets come from the running
-//! kernel's BTF. A missing offset is [`ABSENT`], and the verifier prunes the code that needs it.
+//! Settings, as read-only globals that the loader writes before the programs are verified. Offsets come from
+//! the running kernel's BTF. A missing offset is [`ABSENT`], and the verifier prunes the code that needs it.
 
 use trace_format::kernel_functions::kinds;
 
@@ -67,7 +67,8 @@ globals! {
     KLOCK_LOCKS: u32 = 0, filters_locks;
     /// Recorded kinds of kernel locks, of `trace_format::kernel_functions::kinds`.
     KLOCK_KINDS: u32 = kinds::ALL, selected_kinds;
-    /// An acquisition of a kernel lock is recorded if a random number of 32 bits is below this. 0 records all.
+    /// An acquisition of a kernel lock is recorded if a random number of 32 bits is below this. 0 records
+    /// all.
     KLOCK_SAMPLE: u32 = 0, sample_below;
     /// Minimum duration of recorded waits, in ns. If above 0, a wait is recorded once, at its end.
     KLOCK_MIN_WAIT: u64 = 0, min_wait_ns;
@@ -79,8 +80,8 @@ globals! {
     KLOCK_THREADS: u32 = 0, selected_threads;
     /// 1 if the functions that acquire kernel locks are probed.
     KLOCK_CALLS: u32 = 0, probes_calls;
-    /// Kinds of kernel locks whose waits begin at the entry of a slow-path function. They end at the return of its caller,
-    /// unless a tracepoint ended them before.
+    /// Kinds of kernel locks whose waits begin at the entry of a slow-path function. They end at the return
+    /// of its caller, unless a tracepoint ended them before.
     KLOCK_SLOW: u32 = 0, slow_path_kinds;
     /// Offset of `mutex.owner`.
     KLOCK_MUTEX_OWNER: u32 = ABSENT, mutex_owner_offset;
@@ -108,7 +109,8 @@ globals! {
     KLOCK_TASK_EXECS: u32 = ABSENT, task_execs_offset;
     /// Offset of `task_struct.thread_info.status` (x86-64).
     KLOCK_TASK_STATUS: u32 = ABSENT, task_status_offset;
-    /// Offset of the number of the system call in `struct pt_regs`. [`ABSENT`] if the kernel has no helper that finds the registers.
+    /// Offset of the number of the system call in `struct pt_regs`. [`ABSENT`] if the kernel has no helper
+    /// that finds the registers.
     KLOCK_REGISTERS_SYSCALL: u32 = ABSENT, registers_syscall_offset;
     /// Offset of the interrupted code's privileges in `struct pt_regs`: `cs` (x86-64) or `pstate` (aarch64).
     KLOCK_REGISTERS_MODE: u32 = ABSENT, registers_mode_offset;

@@ -14,10 +14,12 @@ use crate::{
     guard::{Outcome, Run},
 };
 
-/// Two rings for each of 1024 CPUs. The loader adds one for each possible CPU, and then one for each CPU's nested programs.
+/// Two rings for each of 1024 CPUs. The loader adds one for each possible CPU, and then one for each CPU's
+/// nested programs.
 const MAX_RINGS: usize = 2048;
 
-/// Events, in a ring per CPU, so that the lock inside the ring buffer is never contended. The loader sets the size.
+/// Events, in a ring per CPU, so that the lock inside the ring buffer is never contended. The loader sets the
+/// size.
 #[btf_map]
 static RINGS: ArrayOfMaps<RingBuf<WireEvent, { 8 << 20 }>, MAX_RINGS> = ArrayOfMaps::new();
 
@@ -25,7 +27,8 @@ static RINGS: ArrayOfMaps<RingBuf<WireEvent, { 8 << 20 }>, MAX_RINGS> = ArrayOfM
 #[btf_map]
 pub(crate) static DESCRIPTORS: ArrayOfMaps<RingBuf<WireStack, { 256 << 10 }>, MAX_RINGS> = ArrayOfMaps::new();
 
-/// Suppresses the wake-up of the reader, which polls the rings on a timer. A wake-up would cost more than the record.
+/// Suppresses the wake-up of the reader, which polls the rings on a timer. A wake-up would cost more than the
+/// record.
 pub(crate) const NO_WAKEUP: u64 = BPF_RB_NO_WAKEUP as u64;
 
 /// Size of a record's header in a ring (`BPF_RINGBUF_HDR_SZ`).

@@ -15,7 +15,8 @@ use crate::{
 #[inline(always)]
 pub(crate) fn both(run: &Run, ctx: &impl StackIdContext, walk: Walk, event: &mut WireEvent) {
     if !has_room(run, event.cpu) {
-        // The event will be lost. If the ring is drained meanwhile and the event fits, it reports lost stacks.
+        // The event will be lost. If the ring is drained meanwhile and the event fits, it reports lost
+        // stacks.
         (event.kernel_stack, event.user_stack) = (stack::LOST, stack::LOST);
         return;
     }

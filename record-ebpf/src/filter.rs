@@ -58,8 +58,9 @@ impl Task {
         self.is_followed() && has_selected_name()
     }
 
-    /// Whether the task is recorded apart from its name. Its fork, exec and rename are recorded under any name, because it may
-    /// take a selected name later, or start a process that has one. It must be the current task.
+    /// Whether the task is recorded apart from its name. Its fork, exec and rename are recorded under any
+    /// name, because it may take a selected name later, or start a process that has one. It must be the
+    /// current task.
     #[inline(always)]
     pub(crate) fn is_followed(self) -> bool {
         if self.tgid == config::own_process() {
@@ -71,7 +72,8 @@ impl Task {
             target::THREADS => TARGETS.get_ptr(self.tid).is_some(),
             target::CGROUP => {
                 let level = config::cgroup_level() as i32;
-                // SAFETY: the helper accepts any level, and returns 0 if the task's cgroup has no ancestor there.
+                // SAFETY: the helper accepts any level, and returns 0 if the task's cgroup has no ancestor
+                // there.
                 unsafe { bpf_get_current_ancestor_cgroup_id(level) == config::cgroup_id() }
             }
             _ => false,
@@ -79,8 +81,8 @@ impl Task {
     }
 }
 
-/// Updates the targets for a new task: a process started by a followed one becomes a target, and a reused id is not a target
-/// any more. Returns false if the map is full.
+/// Updates the targets for a new task: a process started by a followed one becomes a target, and a reused id
+/// is not a target any more. Returns false if the map is full.
 #[inline(always)]
 pub(crate) fn inherit_target(parent: Task, child: Task, followed: bool) -> bool {
     let by_process = config::target_mode() == target::PROCESSES;

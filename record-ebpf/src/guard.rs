@@ -1,13 +1,14 @@
-//! The per-CPU guard that every program takes first, and the counters that every program increments at its end.
+//! The per-CPU guard that every program takes first, and the counters that every program increments at its
+//! end.
 //!
-//! A program that interrupts another one on the same CPU, through a tracepoint in the ring buffer's own lock, would take that
-//! lock again and hang the machine (kernels before 6.15). So all programs share a guard per CPU. The guard records its owner,
-//! because uprobe programs can be preempted: a program of another task on the same CPU is not nested, and takes another slot.
-//! Counters are atomic for the same reason.
+//! A program that interrupts another one on the same CPU, through a tracepoint in the ring buffer's own lock,
+//! would take that lock again and hang the machine (kernels before 6.15). So all programs share a guard per
+//! CPU. The guard records its owner, because uprobe programs can be preempted: a program of another task on
+//! the same CPU is not nested, and takes another slot. Counters are atomic for the same reason.
 //!
-//! Most nesting is harmless: an interrupt during a stack walk meets a contended lock. So the programs of kernel locks may run
-//! once inside another program, with rings of their own and without the maps whose locks the outer program may hold (see
-//! [`Run::nested`]). Deeper nesting is counted as lost.
+//! Most nesting is harmless: an interrupt during a stack walk meets a contended lock. So the programs of
+//! kernel locks may run once inside another program, with rings of their own and without the maps whose locks
+//! the outer program may hold (see [`Run::nested`]). Deeper nesting is counted as lost.
 
 use aya_ebpf::{
     btf_maps::{Array, PerCpuArray},
@@ -18,8 +19,8 @@ use trace_format::wire::{WireCounters, program};
 
 use crate::{atomic, filter::Task};
 
-/// 1 while events are recorded. Attaching and detaching all programs takes long; this starts and stops recording for all of
-/// them at once, so that no begin is recorded without its end.
+/// 1 while events are recorded. Attaching and detaching all programs takes long; this starts and stops
+/// recording for all of them at once, so that no begin is recorded without its end.
 #[btf_map]
 static ACTIVE: Array<u32, 1> = Array::new();
 
@@ -65,7 +66,8 @@ pub(crate) struct Run {
     pub(crate) program: u32,
     /// The slot of the guard that it holds. No other program of this CPU has it.
     pub(crate) slot: u32,
-    /// Whether it runs inside another program. Then it must use the second set of rings, and must not insert into maps.
+    /// Whether it runs inside another program. Then it must use the second set of rings, and must not insert
+    /// into maps.
     pub(crate) nested: bool,
     /// The CPU's state.
     pub(crate) cpu: *mut CpuState,
@@ -108,7 +110,8 @@ pub(crate) fn guarded_or_nested(program: u32, body: impl FnOnce(&Run) -> Outcome
     guarded_within(program, 1, || Task::current().is_recorded(), body)
 }
 
-/// As [`guarded_or_nested`], for a program that knows whether its event is `recorded`. Its task need not be the current one.
+/// As [`guarded_or_nested`], for a program that knows whether its event is `recorded`. Its task need not be
+/// the current one.
 #[inline(always)]
 pub(crate) fn guarded_or_nested_of(recorded: bool, program: u32, body: impl FnOnce(&Run) -> Outcome) -> u32 {
     guarded_within(program, 1, || recorded, body)
@@ -129,7 +132,8 @@ fn guarded_within(
     }
     let owner = bpf_get_current_pid_tgid().wrapping_add(1);
     let Some((index, slot, nested)) = take(cpu, owner, depth) else {
-        // Only events that would have been recorded are lost. Looking up a target takes no lock and needs no guard.
+        // Only events that would have been recorded are lost. Looking up a target takes no lock and needs no
+        // guard.
         let recorded = is_recorded();
         // SAFETY: both pointers are from checked map lookups.
         unsafe {
@@ -165,9 +169,9 @@ fn guarded_within(
     0
 }
 
-/// Runs `body` without the guard and counts it as filtered. Only for programs that emit nothing and only look up entries of
-/// hash maps, which takes no lock. Scheduler tracepoints fire in interrupts; the guard would cost wake-ups that interrupt
-/// another program.
+/// Runs `body` without the guard and counts it as filtered. Only for programs that emit nothing and only look
+/// up entries of hash maps, which takes no lock. Scheduler tracepoints fire in interrupts; the guard would
+/// cost wake-ups that interrupt another program.
 #[inline(always)]
 pub(crate) fn unguarded(program: u32, body: impl FnOnce()) -> u32 {
     let Some(counters) = COUNTERS.get_ptr_mut(program) else { return 0 };
@@ -208,8 +212,8 @@ pub(crate) fn is_active() -> bool {
     ACTIVE.get_ptr(0).is_some_and(|active| unsafe { core::ptr::read_volatile(active) } != 0)
 }
 
-/// Takes a slot of this CPU's guard. Returns its index, the slot, and whether the owner has another slot; `None` if the owner
-/// has more than `depth` slots, or if no slot is free.
+/// Takes a slot of this CPU's guard. Returns its index, the slot, and whether the owner has another slot;
+/// `None` if the owner has more than `depth` slots, or if no slot is free.
 #[inline(always)]
 fn take(cpu: *mut CpuState, owner: u64, depth: u32) -> Option<(u32, *mut u64, bool)> {
     // SAFETY: the pointer is from a checked map lookup.

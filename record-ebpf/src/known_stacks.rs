@@ -1,7 +1,8 @@
-//! Recognizes by the registers of a task a user stack whose frames the recorder knows, and tells the number of its frames. A copy of the
-//! stack would cost the recorder more than all the rest of an event.
+//! Recognizes by the registers of a task a user stack whose frames the recorder knows, and tells the number
+//! of its frames. A copy of the stack would cost the recorder more than all the rest of an event.
 //!
-//! The recorder alone writes to these maps. Lookups take no lock, so that a program inside another one may do them, too.
+//! The recorder alone writes to these maps. Lookups take no lock, so that a program inside another one may do
+//! them, too.
 
 use aya_ebpf::{
     btf_maps::{Array, HashMap, PerCpuArray},
@@ -31,7 +32,8 @@ static KNOWN_KEYS: HashMap<KnownStackKey, u32, 8192> = HashMap::new();
 #[btf_map]
 static KNOWN_STACKS: Array<KnownStack, 8192> = Array::new();
 
-/// The top of the stack of the task that has each slot of the guard. Here, because a program has little memory of its own.
+/// The top of the stack of the task that has each slot of the guard. Here, because a program has little
+/// memory of its own.
 #[btf_map]
 static TOPS: PerCpuArray<Top, SLOTS> = PerCpuArray::new();
 
@@ -43,8 +45,8 @@ pub(crate) struct Top {
     words: [u64; WORDS],
 }
 
-/// A stack that was recognized, or none. Not an `Option` of two fields: for none, the compiler would copy a register that the verifier
-/// knows to be unset.
+/// A stack that was recognized, or none. Not an `Option` of two fields: for none, the compiler would copy a
+/// register that the verifier knows to be unset.
 #[derive(Clone, Copy)]
 pub(crate) struct Found(u64);
 
@@ -68,7 +70,8 @@ impl Found {
         self.0 as i32
     }
 
-    /// Returns what the stack by frame pointers must be; [`NONE`](trace_format::wire::stack::NONE) if it does not matter.
+    /// Returns what the stack by frame pointers must be; [`NONE`](trace_format::wire::stack::NONE) if it does
+    /// not matter.
     #[inline(always)]
     pub(crate) fn by_pointers(self) -> i32 {
         (self.0 >> 32) as i32
@@ -111,8 +114,8 @@ impl Top {
     }
 }
 
-/// Returns the value of [`Found`] for the [`Top`] of a slot. Exported, so that the verifier follows it once for each program (5.6) and
-/// not for each way that leads here.
+/// Returns the value of [`Found`] for the [`Top`] of a slot. Exported, so that the verifier follows it once
+/// for each program (5.6) and not for each way that leads here.
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn search_known_stacks(slot: u32) -> u64 {

@@ -1,15 +1,18 @@
-//! The BPF programs of klock. They turn tracepoints (locks, futexes, scheduler, tasks), probes on kernel lock functions and
-//! uprobes on pthread functions into records of `trace_format::wire` in per-CPU ring buffers. The recorder interprets them.
+//! The BPF programs of klock. They turn tracepoints (locks, futexes, scheduler, tasks), probes on kernel lock
+//! functions and uprobes on pthread functions into records of `trace_format::wire` in per-CPU ring buffers.
+//! The recorder interprets them.
 //!
-//! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded (`filter`,
-//! `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `syscall`, `calls`, `owner`), and writes a
-//! record (`emit`) with its stacks (`event_stacks`, of `stacks` and `user_stack`). Each BPF map is in the module that uses it;
-//! `config` holds the settings that the loader writes.
+//! The programs are in `probes`. Each takes the `guard`, checks whether the task and the lock are recorded
+//! (`filter`, `sampling`), reads or updates what is known of the task (`waiting`, `off_cpu`, `syscall`,
+//! `calls`, `owner`), and writes a record (`emit`) with its stacks (`event_stacks`, of `stacks` and
+//! `user_stack`). Each BPF map is in the module that uses it; `config` holds the settings that the loader
+//! writes.
 
 #![no_std]
 #![no_main]
 #![warn(missing_docs)]
-// core's atomic types lack these operations for this target, although the instructions exist (v3, Linux 5.12).
+// core's atomic types lack these operations for this target, although the instructions exist (v3, Linux
+// 5.12).
 #![allow(internal_features, reason = "see above")]
 #![feature(core_intrinsics)]
 

@@ -1,15 +1,16 @@
 //! The state of off-CPU tasks: since when, in which task state, with which stacks, and who woke them.
 //!
-//! An entry exists from a task's first switch to its exit and is changed in place, so that a switch does not take the map's
-//! lock. Unlike the begin of a wait, the begin of off-CPU time has no record: whether it is long enough to be recorded is
-//! known only at its end.
+//! An entry exists from a task's first switch to its exit and is changed in place, so that a switch does not
+//! take the map's lock. Unlike the begin of a wait, the begin of off-CPU time has no record: whether it is
+//! long enough to be recorded is known only at its end.
 
 use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
 use trace_format::wire::{WireEvent, departure, flag, stack};
 
 use crate::{filter::Task, guard::Run};
 
-/// Tasks whose off-CPU time is recorded. Preallocated; the loader shrinks the map if off-CPU time is not recorded.
+/// Tasks whose off-CPU time is recorded. Preallocated; the loader shrinks the map if off-CPU time is not
+/// recorded.
 #[btf_map]
 static OFF_CPU: HashMap<u32, OffCpu, 65536> = HashMap::new();
 
@@ -92,13 +93,14 @@ impl OffCpu {
     /// Returns the state of a task, if there is one.
     #[inline(always)]
     pub(crate) fn of(tid: u32) -> Option<&'static mut Self> {
-        // SAFETY: the value stays in the map's memory; fields are plain integers. The scheduler switches a task on one CPU
-        // at a time; a race with a waker on another CPU costs at most the waker's name.
+        // SAFETY: the value stays in the map's memory; fields are plain integers. The scheduler switches a
+        // task on one CPU at a time; a race with a waker on another CPU costs at most the waker's name.
         OFF_CPU.get_ptr_mut(tid).map(|state| unsafe { &mut *state })
     }
 
-    /// Returns the state of the current task, which leaves its CPU, and creates it if necessary. Inside another program of this
-    /// task, too: that one was preempted (7.2 preempts tracepoint programs), and none is preempted while it modifies a map.
+    /// Returns the state of the current task, which leaves its CPU, and creates it if necessary. Inside
+    /// another program of this task, too: that one was preempted (7.2 preempts tracepoint programs), and none
+    /// is preempted while it modifies a map.
     #[inline(always)]
     pub(crate) fn of_or_new(tid: u32) -> Option<&'static mut Self> {
         if Self::of(tid).is_none() {
@@ -219,8 +221,8 @@ impl OffCpu {
         }
     }
 
-    /// Adds the waker, or the task that ran instead: the one that the task follows on its CPU, or the one that followed it. A task that
-    /// is moved to an idle CPU follows none.
+    /// Adds the waker, or the task that ran instead: the one that the task follows on its CPU, or the one
+    /// that followed it. A task that is moved to an idle CPU follows none.
     #[inline(always)]
     fn describe_peer(&self, event: &mut WireEvent) {
         let previous = Task::current();

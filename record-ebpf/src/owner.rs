@@ -1,5 +1,5 @@
-//! The owner of a kernel lock, from its owner word: mutexes, rwsems held for writing, rtmutexes. Read at the first failed
-//! attempt, so that it is the owner that blocked the waiter. The low bits are flags
+//! The owner of a kernel lock, from its owner word: mutexes, rwsems held for writing, rtmutexes. Read at the
+//! first failed attempt, so that it is the owner that blocked the waiter. The low bits are flags
 //! (`kernel/locking/{mutex,rwsem,rtmutex_common}.h`).
 
 use aya_ebpf::helpers::bpf_probe_read_kernel;

@@ -15,8 +15,9 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Returns the registers of the current task; `None` if it entered the kernel in another way than from 64-bit code. They
-    /// are at the top of its kernel stack (`arch/x86/include/asm/processor.h`, `task_pt_regs`).
+    /// Returns the registers of the current task; `None` if it entered the kernel in another way than from
+    /// 64-bit code. They are at the top of its kernel stack (`arch/x86/include/asm/processor.h`,
+    /// `task_pt_regs`).
     #[cfg(not(bpf_target_arch = "aarch64"))]
     #[inline(always)]
     pub(crate) fn of_current() -> Option<Self> {

@@ -1,7 +1,7 @@
-//! Sampling of kernel lock acquisitions: each is recorded with the same probability, drawn by the kernel's own random
-//! numbers. Counting to n, as `skipcount` of FreeBSD's LOCK_PROFILING does, records one lock always and another one never
-//! where code takes its locks in a fixed order. The release of a sampled acquisition is recorded as well, so sampled holds
-//! are kept in a map.
+//! Sampling of kernel lock acquisitions: each is recorded with the same probability, drawn by the kernel's
+//! own random numbers. Counting to n, as `skipcount` of FreeBSD's LOCK_PROFILING does, records one lock
+//! always and another one never where code takes its locks in a fixed order. The release of a sampled
+//! acquisition is recorded as well, so sampled holds are kept in a map.
 
 use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, helpers::bpf_get_prandom_u32, macros::btf_map};
 
@@ -20,7 +20,8 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The hold of this task on this lock. The idle tasks of all CPUs share a key, since they never acquire sleeping locks.
+    /// The hold of this task on this lock. The idle tasks of all CPUs share a key, since they never acquire
+    /// sleeping locks.
     #[inline(always)]
     pub(crate) fn by(task: Task, lock: u64) -> Self {
         Self { lock, tid: u64::from(task.tid) }

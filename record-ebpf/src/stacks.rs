@@ -1,7 +1,7 @@
 //! Call stacks: ids in the stack map or, if that is full, frames in the ring of descriptors ("inline").
 //!
-//! The lookup flags are 0, so that a stack that collides with another one is refused (-EEXIST). Other flags would silently
-//! return the other stack's id or replace it (`kernel/bpf/stackmap.c`, 4.6).
+//! The lookup flags are 0, so that a stack that collides with another one is refused (-EEXIST). Other flags
+//! would silently return the other stack's id or replace it (`kernel/bpf/stackmap.c`, 4.6).
 
 use core::ffi::c_void;
 
@@ -40,8 +40,9 @@ pub(crate) enum Inline {
     OfPeer,
 }
 
-/// Returns the id of a stack in the stack map, or one of [`stack`]. An inline stack is joined to its event by `key`, this CPU
-/// and a sequence number. [`emit`](crate::emit::emit) counts lost stacks of inline candidates.
+/// Returns the id of a stack in the stack map, or one of [`stack`]. An inline stack is joined to its event by
+/// `key`, this CPU and a sequence number. [`emit`](crate::emit::emit) counts lost stacks of inline
+/// candidates.
 #[inline(always)]
 pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, key: (u32, u32), side: Side, inline: Inline) -> i32 {
     const EFAULT: i32 = -14;
@@ -61,8 +62,8 @@ pub(crate) fn id(run: &Run, ctx: &impl StackIdContext, key: (u32, u32), side: Si
     }
 }
 
-/// Sends the frames through the ring of descriptors and returns the event's stack field. A quarter of the ring is reserved for
-/// task records, so that a flood of stacks does not cost names.
+/// Sends the frames through the ring of descriptors and returns the event's stack field. A quarter of the
+/// ring is reserved for task records, so that a flood of stacks does not cost names.
 #[inline(always)]
 fn send(run: &Run, ctx: *mut c_void, (cpu, seq): (u32, u32), side: Side, inline: Inline, flags: u64) -> i32 {
     const BYTES: u64 = RECORD_HEADER + size_of::<WireStack>() as u64;

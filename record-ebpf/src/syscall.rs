@@ -1,12 +1,16 @@
 //! The system call in which the current task is, from the registers that it had when it entered the kernel.
 //!
-//! They are at the top of its kernel stack. The entry code stores the number of the call there, and -1 for every other way into the kernel:
+//! They are at the top of its kernel stack. The entry code stores the number of the call there, and -1 for
+//! every other way into the kernel:
 //!
-//! * x86-64, `orig_ax`: `entry_SYSCALL_64` pushes the number, exceptions and interrupts push -1 or replace the error code by it
-//!   (`idtentry_body` in `arch/x86/entry/entry_64.S`, 5.8 to 7.2; `arch/x86/entry/entry_fred.c`, 6.9);
-//! * aarch64, `syscallno`: `kernel_entry` stores `NO_SYSCALL`, -1, and `do_el0_svc` the number (`arch/arm64/kernel/entry.S`, 4.19 to 7.2).
+//! * x86-64, `orig_ax`: `entry_SYSCALL_64` pushes the number, exceptions and interrupts push -1 or replace
+//!   the error code by it (`idtentry_body` in `arch/x86/entry/entry_64.S`, 5.8 to 7.2;
+//!   `arch/x86/entry/entry_fred.c`, 6.9);
+//! * aarch64, `syscallno`: `kernel_entry` stores `NO_SYSCALL`, -1, and `do_el0_svc` the number
+//!   (`arch/arm64/kernel/entry.S`, 4.19 to 7.2).
 //!
-//! A page fault inside of a system call has registers of its own further down, so that the call's stay at the top.
+//! A page fault inside of a system call has registers of its own further down, so that the call's stay at the
+//! top.
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use trace_format::wire::departure::{NO_SYSCALL, UNKNOWN_SYSCALL};
@@ -20,7 +24,8 @@ use crate::config::{self, ABSENT};
 /// `structure` comes from a helper that returns a pointer with a type, and has a field of this size there.
 #[inline(always)]
 unsafe fn field<T: Copy>(structure: u64, offset: u32) -> T {
-    // SAFETY: the kernel makes an invalid address read as 0. Volatile, so that the read keeps the size of the field.
+    // SAFETY: the kernel makes an invalid address read as 0. Volatile, so that the read keeps the size of the
+    // field.
     unsafe { core::ptr::read_volatile((structure + u64::from(offset)) as *const T) }
 }
 
@@ -44,8 +49,9 @@ pub(crate) fn of_current() -> i32 {
     }
 }
 
-/// Returns the result for a task that entered the kernel in another way than from 64-bit code: [`NO_SYSCALL`] for threads of the kernel, whose
-/// registers are 0, and for workers of io_uring, which have those of their creator and no instruction pointer (`copy_thread`, 5.12).
+/// Returns the result for a task that entered the kernel in another way than from 64-bit code: [`NO_SYSCALL`]
+/// for threads of the kernel, whose registers are 0, and for workers of io_uring, which have those of their
+/// creator and no instruction pointer (`copy_thread`, 5.12).
 ///
 /// # Safety
 ///
@@ -71,8 +77,8 @@ unsafe fn of_mode(task: u64, registers: u64, mode: u32) -> Option<i32> {
     }
 }
 
-/// Returns the result for a task that entered the kernel in another way than from 64-bit code: [`NO_SYSCALL`] for threads of the kernel and
-/// workers of io_uring, whose mode is not that of user code (`copy_thread`).
+/// Returns the result for a task that entered the kernel in another way than from 64-bit code: [`NO_SYSCALL`]
+/// for threads of the kernel and workers of io_uring, whose mode is not that of user code (`copy_thread`).
 ///
 /// # Safety
 ///

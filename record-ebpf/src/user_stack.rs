@@ -1,5 +1,6 @@
-//! Takes user stacks: has the kernel walk them by frame pointers, which most C libraries and many programs do not keep, or
-//! recognizes them, or copies their top and the registers that the recorder needs to unwind them.
+//! Takes user stacks: has the kernel walk them by frame pointers, which most C libraries and many programs do
+//! not keep, or recognizes them, or copies their top and the registers that the recorder needs to unwind
+//! them.
 
 use aya_ebpf::{
     btf_maps::RingBuf,
@@ -27,8 +28,8 @@ pub(crate) enum Walk {
     Unwound,
 }
 
-/// Takes the user stack of `task`, which is the current one, and returns the event's stack field. An inline stack and a copy are joined
-/// to their event by `key`, this CPU and a sequence number.
+/// Takes the user stack of `task`, which is the current one, and returns the event's stack field. An inline
+/// stack and a copy are joined to their event by `key`, this CPU and a sequence number.
 #[inline(always)]
 pub(crate) fn take(
     run: &Run,
@@ -60,8 +61,8 @@ pub(crate) fn take(
     user_stack
 }
 
-/// Copies the top of a user stack into the ring of descriptors. If it cannot be copied, the event keeps `user_stack`, the stack by
-/// frame pointers.
+/// Copies the top of a user stack into the ring of descriptors. If it cannot be copied, the event keeps
+/// `user_stack`, the stack by frame pointers.
 #[inline(always)]
 fn copy(run: &Run, (cpu, seq): (u32, u32), top: &Top, user_stack: i32, peer: bool) {
     const HEADER: u64 = size_of::<WireUserStack>() as u64;
@@ -74,8 +75,8 @@ fn copy(run: &Run, (cpu, seq): (u32, u32), top: &Top, user_stack: i32, peer: boo
         return;
     }
     let map = core::ptr::from_ref::<RingBuf<WireStack, { 256 << 10 }>>(ring).cast_mut().cast();
-    // SAFETY: the record has the size of the header and of the wanted bytes; all fields are written before it is submitted. The
-    // helper checks the address of the stack.
+    // SAFETY: the record has the size of the header and of the wanted bytes; all fields are written before it
+    // is submitted. The helper checks the address of the stack.
     unsafe {
         let record = bpf_ringbuf_reserve(map, HEADER + wanted, 0);
         if record.is_null() {

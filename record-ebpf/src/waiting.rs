@@ -1,8 +1,8 @@
 //! The state of waiting tasks: how long they slept and stood in the run queue, and who woke them.
 //!
-//! Sums only grow as long as an entry exists, so that a wait's own share is the difference of two readings, which the recorder
-//! computes. An entry exists from the begin of a task's first wait to the end of its last one; when sampling, until the
-//! function that waited returns.
+//! Sums only grow as long as an entry exists, so that a wait's own share is the difference of two readings,
+//! which the recorder computes. An entry exists from the begin of a task's first wait to the end of its last
+//! one; when sampling, until the function that waited returns.
 
 use aya_ebpf::{bindings::BPF_ANY, btf_maps::HashMap, macros::btf_map};
 use trace_format::wire::{WireEvent, flag, stack};
@@ -13,7 +13,8 @@ use crate::{config, filter::Task};
 #[btf_map]
 static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
 
-/// Maximum number of kernel locks that a task waits for at once: one, and those of interrupts. Deeper ones are only counted.
+/// Maximum number of kernel locks that a task waits for at once: one, and those of interrupts. Deeper ones
+/// are only counted.
 const DEPTH: usize = 4;
 
 /// `futex_command` of a task outside of futex calls.
@@ -37,7 +38,8 @@ pub(crate) struct WaitState {
     locks: [u64; DEPTH],
     /// The begins of these waits.
     lock_begins: [Begin; DEPTH],
-    /// The kernel lock of the last wait, if its end was reported but the acquiring function has not returned yet; 0 if none.
+    /// The kernel lock of the last wait, if its end was reported but the acquiring function has not returned
+    /// yet; 0 if none.
     reported_lock: u64,
     /// Values of `wakes` at the begin of each of these waits, and of the futex call.
     lock_wakes: [u32; DEPTH],
@@ -123,12 +125,13 @@ impl WaitState {
     /// Returns the state of a waiting task.
     #[inline(always)]
     pub(crate) fn of(tid: u32) -> Option<&'static mut Self> {
-        // SAFETY: the value stays in the map's memory; fields are plain integers. A race with the scheduler programs of
-        // another CPU costs at most one wrong duration of a task that is being woken.
+        // SAFETY: the value stays in the map's memory; fields are plain integers. A race with the scheduler
+        // programs of another CPU costs at most one wrong duration of a task that is being woken.
         WAITING.get_ptr_mut(tid).map(|state| unsafe { &mut *state })
     }
 
-    /// Returns the state of the current task and creates it if necessary. The idle task never sleeps and has none.
+    /// Returns the state of the current task and creates it if necessary. The idle task never sleeps and has
+    /// none.
     #[inline(always)]
     pub(crate) fn begin(task: Task) -> Option<&'static mut Self> {
         if task.tid == 0 {
@@ -272,8 +275,8 @@ impl WaitState {
         let _ = WAITING.remove(tid);
     }
 
-    /// Records that the task leaves the CPU, runnable (`ready`) or asleep. `being_woken` if it is being woken since it decided
-    /// to sleep; that waker ends this sleep.
+    /// Records that the task leaves the CPU, runnable (`ready`) or asleep. `being_woken` if it is being woken
+    /// since it decided to sleep; that waker ends this sleep.
     #[inline(always)]
     pub(crate) fn switched_out(&mut self, now_ns: u64, ready: bool, being_woken: bool) {
         self.off_ns = now_ns;
@@ -325,7 +328,8 @@ impl WaitState {
         event.runq_ns = self.runq_ns;
     }
 
-    /// Stores a wait's own share of the sums and its begin in the event that ends it, for waits with a single record.
+    /// Stores a wait's own share of the sums and its begin in the event that ends it, for waits with a single
+    /// record.
     #[inline(always)]
     pub(crate) fn describe_whole(&self, begin: Begin, event: &mut WireEvent) {
         event.extra = begin.ts_ns;
@@ -347,8 +351,8 @@ impl WaitState {
         self.describe_waker(self.futex_wakes, event);
     }
 
-    /// Stores the last waker, unless its wake-up came before the wait. Such a wake-up belongs to an outer wait: a task that
-    /// leaves a futex wait still acquires the spinlock of the futex's queue.
+    /// Stores the last waker, unless its wake-up came before the wait. Such a wake-up belongs to an outer
+    /// wait: a task that leaves a futex wait still acquires the spinlock of the futex's queue.
     #[inline(always)]
     fn describe_waker(&self, wakes_before: u32, event: &mut WireEvent) {
         if self.peer_tid != 0 && self.wakes != wakes_before {

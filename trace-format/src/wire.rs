@@ -1,11 +1,11 @@
 //! The records that the BPF programs write to the ring buffers, shared by both sides.
 //!
-//! Records have a fixed size and consist of plain integers. Codes are integers, not enums, because a ring buffer may deliver
-//! any bytes; the recorder counts codes that it does not know. Padding is explicit, so that no uninitialized byte leaves the
-//! kernel.
+//! Records have a fixed size and consist of plain integers. Codes are integers, not enums, because a ring
+//! buffer may deliver any bytes; the recorder counts codes that it does not know. Padding is explicit, so
+//! that no uninitialized byte leaves the kernel.
 //!
-//! Each CPU has two rings, one for [`WireEvent`] and one for descriptors ([`WireTask`], [`WireStack`]), so that a flood of
-//! events does not cost task names or stacks.
+//! Each CPU has two rings, one for [`WireEvent`] and one for descriptors ([`WireTask`], [`WireStack`]), so
+//! that a flood of events does not cost task names or stacks.
 
 pub mod api;
 pub mod code;
@@ -14,8 +14,8 @@ pub mod program;
 
 pub use packed::{departure, lock_words, mutex_state, stack_key};
 
-/// The `detail` of events of the `futex2` system calls, which have no command. The values are above all `FUTEX_*` commands of
-/// `include/uapi/linux/futex.h`.
+/// The `detail` of events of the `futex2` system calls, which have no command. The values are above all
+/// `FUTEX_*` commands of `include/uapi/linux/futex.h`.
 pub mod futex2 {
     /// `futex_wait` (6.7)
     pub const WAIT: u8 = 64;
@@ -29,13 +29,14 @@ pub mod futex2 {
 
 /// Flags in [`WireEvent::flags`].
 pub mod flag {
-    /// `blocked_ns`, `runq_ns` and the peer of this wait are unknown: the map of waiting tasks was full, or wake-ups are not recorded.
+    /// `blocked_ns`, `runq_ns` and the peer of this wait are unknown: the map of waiting tasks was full, or
+    /// wake-ups are not recorded.
     pub const NO_WAIT_STATE: u8 = 1;
-    /// The peer fields hold the task whose wake-up ended the wait or sleep. For [`OFF_CPU`](super::code::OFF_CPU) it may be an
-    /// idle task.
+    /// The peer fields hold the task whose wake-up ended the wait or sleep. For
+    /// [`OFF_CPU`](super::code::OFF_CPU) it may be an idle task.
     pub const PEER: u8 = 2;
-    /// The peer fields hold the owner, according to the lock word when the wait began. For [`OFF_CPU`](super::code::OFF_CPU), they hold the
-    /// task that ran instead of one that was runnable.
+    /// The peer fields hold the owner, according to the lock word when the wait began. For
+    /// [`OFF_CPU`](super::code::OFF_CPU), they hold the task that ran instead of one that was runnable.
     pub const OWNER: u8 = 4;
     /// The words of a user lock could be read.
     pub const LOCK_WORDS: u8 = 8;
@@ -47,14 +48,17 @@ pub mod stack {
     pub const NONE: i32 = -1;
     /// The kernel found no frames (`-EFAULT`), such as user frames of a kernel thread.
     pub const ABSENT: i32 = -14;
-    /// The stack map was full; the frames are in the [`WireStack`](super::WireStack) of the same CPU and `seq`.
+    /// The stack map was full; the frames are in the [`WireStack`](super::WireStack) of the same CPU and
+    /// `seq`.
     pub const INLINE: i32 = -1000;
     /// The stack map was full, and so was the ring of descriptors.
     pub const LOST: i32 = -1001;
-    /// The first of the values that stand for a stack that the recorder has unwound; the next ones are below it.
+    /// The first of the values that stand for a stack that the recorder has unwound; the next ones are below
+    /// it.
     const FIRST_UNWOUND: i32 = -2000;
 
-    /// Returns the value for the unwound stack with this number; [`LOST`] if there is none, because the number is too large.
+    /// Returns the value for the unwound stack with this number; [`LOST`] if there is none, because the
+    /// number is too large.
     pub const fn unwound(number: u32) -> i32 {
         match FIRST_UNWOUND.checked_sub_unsigned(number) {
             Some(value) => value,
@@ -76,8 +80,8 @@ pub struct WireEvent {
     pub ts_ns: u64,
     /// The lock or the futex word.
     pub address: u64,
-    /// Time that the task has slept since it began to wait, in ns. Grows as long as the task waits for anything, so that a
-    /// wait's own share is the difference between its end and its begin.
+    /// Time that the task has slept since it began to wait, in ns. Grows as long as the task waits for
+    /// anything, so that a wait's own share is the difference between its end and its begin.
     pub blocked_ns: u64,
     /// Time that the task has spent in a run queue since it began to wait, in ns. Grows like `blocked_ns`.
     pub runq_ns: u64,
@@ -85,8 +89,8 @@ pub struct WireEvent {
     pub value: i64,
     /// See [`code`].
     pub extra: u64,
-    /// Return address of the function just entered; 0 if unknown or not at a function's entry. The frame pointer chain of
-    /// `user_stack` does not contain this frame yet; it belongs right after the leaf.
+    /// Return address of the function just entered; 0 if unknown or not at a function's entry. The frame
+    /// pointer chain of `user_stack` does not contain this frame yet; it belongs right after the leaf.
     pub caller: u64,
     /// One of [`code`].
     pub code: u8,
@@ -138,7 +142,8 @@ pub struct WireTask {
     pub tid: u32,
     /// With [`code::TASK_FORK`], the parent's process; otherwise 0.
     pub parent_tgid: u32,
-    /// With [`code::TASK_FORK`], the parent; with [`code::TASK_EXEC`], the previous thread id of the task; otherwise 0.
+    /// With [`code::TASK_FORK`], the parent; with [`code::TASK_EXEC`], the previous thread id of the task;
+    /// otherwise 0.
     pub parent_tid: u32,
     /// Name, padded with zeros.
     pub comm: [u8; 16],
@@ -173,11 +178,13 @@ pub struct WireStack {
     pub frames: [u64; MAX_FRAMES],
 }
 
-/// The program that a process runs. `tgid` alone is given to other processes, and stays the same when another program is executed.
+/// The program that a process runs. `tgid` alone is given to other processes, and stays the same when another
+/// program is executed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Incarnation {
-    /// `task_struct.start_time` of the process's first thread: CLOCK_MONOTONIC, in nanoseconds. 0 if it is not known.
+    /// `task_struct.start_time` of the process's first thread: CLOCK_MONOTONIC, in nanoseconds. 0 if it is
+    /// not known.
     pub started_ns: u64,
     /// `task_struct.self_exec_id`, which grows with each execution of a program. A process inherits it.
     pub execs: u64,
@@ -187,8 +194,8 @@ pub struct Incarnation {
     pub padding: u32,
 }
 
-/// The header of a copy of the top of a user stack, from which the recorder unwinds it. 80 bytes; `bytes` bytes of the stack
-/// from `sp` on follow, and then unused bytes.
+/// The header of a copy of the top of a user stack, from which the recorder unwinds it. 80 bytes; `bytes`
+/// bytes of the stack from `sp` on follow, and then unused bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireUserStack {
@@ -223,8 +230,8 @@ pub struct WireUserStack {
 /// Maximum number of bytes of a [`WireUserStack`].
 pub const MAX_STACK_BYTES: u32 = 16 << 10;
 
-/// The counters of a program on a CPU. Every run of a program increments exactly one of the first five, so that
-/// `runs = filtered + delivered + ring_full + guard + no_place`.
+/// The counters of a program on a CPU. Every run of a program increments exactly one of the first five, so
+/// that `runs = filtered + delivered + ring_full + guard + no_place`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {

@@ -1,6 +1,6 @@
 //! Waits for kernel locks, from `lock:contention_begin(lock, flags)` and `lock:contention_end(lock, ret)`
-//! (`include/trace/events/lock.h`, 5.19). Waits can also begin at the entry of a slow-path function and end at the return of
-//! its caller ([`locks`](super::locks)).
+//! (`include/trace/events/lock.h`, 5.19). Waits can also begin at the entry of a slow-path function and end
+//! at the return of its caller ([`locks`](super::locks)).
 
 use aya_ebpf::{
     macros::raw_tracepoint,
@@ -34,7 +34,8 @@ pub(super) fn begin(run: &Run, ctx: &impl StackIdContext, address: u64, flags: u
     if !task.is_recorded() || !selects_kind(flags) || !selects_lock(address) {
         return Outcome::Filtered;
     }
-    // A nested program must not insert into the map of waiting tasks. It need not either, because an interrupt spins.
+    // A nested program must not insert into the map of waiting tasks. It need not either, because an
+    // interrupt spins.
     let state = if run.nested { None } else { WaitState::begin(task) };
     // A mutex reports a begin when it spins and another when it sleeps; a slow path may call another one.
     if state.as_ref().is_some_and(|state| state.waits_for(address)) {

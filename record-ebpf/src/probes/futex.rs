@@ -1,6 +1,6 @@
-//! Futex calls: `futex(2)`, and the futex2 calls where they exist (`futex_waitv` 5.16, the others 6.7). A wait has an event at
-//! entry and one at exit; a wake has one at exit, or at entry if the map of waiting tasks is full. The exit of a wait whose
-//! entry was not seen has [`flag::NO_WAIT_STATE`].
+//! Futex calls: `futex(2)`, and the futex2 calls where they exist (`futex_waitv` 5.16, the others 6.7). A
+//! wait has an event at entry and one at exit; a wake has one at exit, or at entry if the map of waiting
+//! tasks is full. The exit of a wait whose entry was not seen has [`flag::NO_WAIT_STATE`].
 //!
 //! [`functions`] and [`tracepoints`] are the two ways to probe the calls; the common part is here.
 
@@ -46,7 +46,8 @@ fn is_wait(command: u32) -> bool {
         || command == futex2::WAITV as u32
 }
 
-/// `FUTEX_WAKE`, `REQUEUE`, `CMP_REQUEUE`, `WAKE_OP`, `UNLOCK_PI`, `WAKE_BITSET`, `CMP_REQUEUE_PI`, and the wakes of futex2.
+/// `FUTEX_WAKE`, `REQUEUE`, `CMP_REQUEUE`, `WAKE_OP`, `UNLOCK_PI`, `WAKE_BITSET`, `CMP_REQUEUE_PI`, and the
+/// wakes of futex2.
 #[inline(always)]
 fn is_wake(command: u32) -> bool {
     matches!(command, 1 | 3 | 4 | 5 | 7 | 10 | 12)
@@ -54,7 +55,8 @@ fn is_wake(command: u32) -> bool {
         || command == futex2::REQUEUE as u32
 }
 
-/// Reads the address in the first element of an array of `struct futex_waitv` (`include/uapi/linux/futex.h`, 5.16).
+/// Reads the address in the first element of an array of `struct futex_waitv` (`include/uapi/linux/futex.h`,
+/// 5.16).
 #[inline(always)]
 fn first_waiter(waiters: u64) -> u64 {
     const ADDRESS: u64 = 8;
@@ -137,13 +139,14 @@ fn wake_without_state(run: &Run, ctx: &impl StackIdContext, task: Task, call: &F
     emit(run, &mut event)
 }
 
-/// Records the return of a call with `result`. Without a state, `returning` decodes the call from the registers of its entry,
-/// which are still on the task's kernel stack.
+/// Records the return of a call with `result`. Without a state, `returning` decodes the call from the
+/// registers of its entry, which are still on the task's kernel stack.
 #[inline(always)]
 fn leave(ctx: &impl StackIdContext, result: i64, returning: impl FnOnce() -> Option<FutexCall>) -> u32 {
     let task = Task::current();
-    // Remove the call from the state before taking the guard. So a call whose entry the guard kept out is not counted twice,
-    // and a call whose exit it keeps out does not remain for the next exit. Lookups take no lock.
+    // Remove the call from the state before taking the guard. So a call whose entry the guard kept out is not
+    // counted twice, and a call whose exit it keeps out does not remain for the next exit. Lookups take no
+    // lock.
     let state = WaitState::of(task.tid);
     match state {
         Some(state) => match state.leave_futex() {
@@ -199,7 +202,8 @@ fn exit(
     emit(run, &mut event)
 }
 
-/// Records the end of a wait that has no state, because the map of waiting tasks was full or its begin was not seen.
+/// Records the end of a wait that has no state, because the map of waiting tasks was full or its begin was
+/// not seen.
 #[inline(always)]
 fn exit_without_state(run: &Run, task: Task, (call, result): (&FutexCall, i64)) -> Outcome {
     let mut event = event(run, task, code::FUTEX_WAIT_DONE);
@@ -256,8 +260,8 @@ impl Registers {
     }
 }
 
-/// Finds the registers of a task's kernel entry, given any address on its kernel stack. They are at the top of the stack,
-/// below a padding on some kernels.
+/// Finds the registers of a task's kernel entry, given any address on its kernel stack. They are at the top
+/// of the stack, below a padding on some kernels.
 #[cfg(not(bpf_target_arch = "aarch64"))]
 #[inline(always)]
 fn registers_near(stack: u64, fits: impl Fn(&Registers) -> bool) -> Option<Registers> {

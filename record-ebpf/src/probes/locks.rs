@@ -1,9 +1,9 @@
-//! Kernel lock functions, with a program per function: `fexit` if the kernel permits it, which sees the arguments and the
-//! return value together, otherwise `kprobe` and `kretprobe`. `trace_format::kernel_functions` lists the functions and the
-//! meaning of their return values.
+//! Kernel lock functions, with a program per function: `fexit` if the kernel permits it, which sees the
+//! arguments and the return value together, otherwise `kprobe` and `kretprobe`.
+//! `trace_format::kernel_functions` lists the functions and the meaning of their return values.
 //!
-//! Programs are named after the attach type and the function. Each consists of a few instructions that call a function shared
-//! by all, which the verifier checks once.
+//! Programs are named after the attach type and the function. Each consists of a few instructions that call a
+//! function shared by all, which the verifier checks once.
 
 #![allow(non_snake_case, reason = "some functions of the kernel begin with an underscore")]
 

@@ -1,8 +1,8 @@
-//! Off-CPU time of the recorded tasks for any reason, with an event at each return to a CPU. Attached only if off-CPU time is
-//! recorded. [`sched`](super::sched) documents the arguments of the tracepoints.
+//! Off-CPU time of the recorded tasks for any reason, with an event at each return to a CPU. Attached only if
+//! off-CPU time is recorded. [`sched`](super::sched) documents the arguments of the tracepoints.
 //!
-//! A switch has two programs, one for each of its tasks, so that losses are counted separately. The current task of both is
-//! the one that leaves the CPU.
+//! A switch has two programs, one for each of its tasks, so that losses are counted separately. The current
+//! task of both is the one that leaves the CPU.
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use trace_format::wire::{code, program, stack, stack_key};
@@ -82,7 +82,8 @@ fn off_cpu_out(ctx: RawTracePointContext) -> u32 {
 fn off_cpu_in(ctx: RawTracePointContext) -> u32 {
     let next: u64 = ctx.arg(2);
     let tid = task_field(next, config::task_pid_offset()).unwrap_or(0);
-    // Update the state before taking the guard, so that a lost return does not lengthen the next off-CPU time.
+    // Update the state before taking the guard, so that a lost return does not lengthen the next off-CPU
+    // time.
     let left = if tid == 0 { None } else { OffCpu::of(tid).and_then(OffCpu::enter) };
     let Some(left) = left else { return unguarded(program::OFF_CPU_IN, || {}) };
     let off_ns = left.duration_ns(now_ns());

@@ -1,8 +1,8 @@
-//! Reads kernel memory for the recorder, which finds lock names in it. The program is never attached: the recorder runs it with
-//! `BPF_PROG_TEST_RUN` (raw tracepoints, 5.10).
+//! Reads kernel memory for the recorder, which finds lock names in it. The program is never attached: the
+//! recorder runs it with `BPF_PROG_TEST_RUN` (raw tracepoints, 5.10).
 //!
-//! The arguments are an address and a number of bytes. The map receives the current task, whether the bytes were readable, and
-//! the bytes. The program needs no guard, because it shares nothing with others.
+//! The arguments are an address and a number of bytes. The map receives the current task, whether the bytes
+//! were readable, and the bytes. The program needs no guard, because it shares nothing with others.
 
 use aya_ebpf::{
     btf_maps::Array,

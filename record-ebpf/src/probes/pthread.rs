@@ -1,8 +1,9 @@
-//! Calls of user lock functions in the C library of an attached process, and of the slow paths of Rust's and Go's locks, with a
-//! record at entry and one at return. Arguments are read at entry only, because at return their registers hold other values. The
-//! recorder interprets the calls, with the words of the lock.
+//! Calls of user lock functions in the C library of an attached process, and of the slow paths of Rust's and
+//! Go's locks, with a record at entry and one at return. Arguments are read at entry only, because at return
+//! their registers hold other values. The recorder interprets the calls, with the words of the lock.
 //!
-//! Where attachments can carry a cookie, two programs serve all functions; otherwise each function has its own.
+//! Where attachments can carry a cookie, two programs serve all functions; otherwise each function has its
+//! own.
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -33,8 +34,8 @@ fn entered(ctx: &ProbeContext, cookie: u64) -> u32 {
         ATTEMPT => code::CALL,
         code => code,
     };
-    // Read the registers here, at constant offsets: the verifier requires an unmodified context pointer, and inside the guard
-    // the compiler would compute the offset.
+    // Read the registers here, at constant offsets: the verifier requires an unmodified context pointer, and
+    // inside the guard the compiler would compute the offset.
     let arguments =
         [ctx.arg::<u64>(0).unwrap_or(0), ctx.arg::<u64>(1).unwrap_or(0), ctx.arg::<u64>(2).unwrap_or(0)];
     let (goroutine, argument) = goroutine_and_argument(ctx);

@@ -1,8 +1,8 @@
-//! Scheduling of waiting tasks: sleeping, becoming runnable, running, and wake-ups. These programs emit no events; they update
-//! the sums that the event at the end of a wait reports.
+//! Scheduling of waiting tasks: sleeping, becoming runnable, running, and wake-ups. These programs emit no
+//! events; they update the sums that the event at the end of a wait reports.
 //!
-//! The tracepoints are `sched_switch(preempt, prev, next, prev_state)`, `sched_waking(p)` in the waker's context, and
-//! `sched_wakeup(p)` when the task is in a run queue (`include/trace/events/sched.h`).
+//! The tracepoints are `sched_switch(preempt, prev, next, prev_state)`, `sched_waking(p)` in the waker's
+//! context, and `sched_wakeup(p)` when the task is in a run queue (`include/trace/events/sched.h`).
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use trace_format::wire::{program, stack};

@@ -1,8 +1,8 @@
-//! Off-CPU time of the recorded tasks without stacks and wakers: enough to say what the holder of a lock did. Attached only if that is
-//! recorded. [`sched`](super::sched) documents the arguments of the tracepoint.
+//! Off-CPU time of the recorded tasks without stacks and wakers: enough to say what the holder of a lock did.
+//! Attached only if that is recorded. [`sched`](super::sched) documents the arguments of the tracepoint.
 //!
-//! One program for both tasks of a switch, because every switch of a recorded program pays for it. The scheduler calls it with interrupts
-//! disabled, so that one reading of the clock does for both.
+//! One program for both tasks of a switch, because every switch of a recorded program pays for it. The
+//! scheduler calls it with interrupts disabled, so that one reading of the clock does for both.
 
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use trace_format::wire::{code, program};
@@ -18,8 +18,8 @@ use crate::{
     syscall,
 };
 
-/// A departure that needs the guard, because it changes which tasks the map has. All fields are set in any case, so that the verifier finds none
-/// unset.
+/// A departure that needs the guard, because it changes which tasks the map has. All fields are set in any
+/// case, so that the verifier finds none unset.
 #[derive(Clone, Copy)]
 struct Change {
     /// The task left for the first time.

@@ -1,7 +1,8 @@
 //! Fork, exec, rename and exit of tasks, so that the names of short-lived threads are known.
 //!
 //! The tracepoints are `sched_process_fork(parent, child)`, `sched_process_exec(task, old_pid, bprm)` and
-//! `sched_process_exit(task)` (`include/trace/events/sched.h`), and `task_rename(task, comm)` (`include/trace/events/task.h`).
+//! `sched_process_exit(task)` (`include/trace/events/sched.h`), and `task_rename(task, comm)`
+//! (`include/trace/events/task.h`).
 
 use aya_ebpf::{helpers::bpf_get_current_comm, macros::raw_tracepoint, programs::RawTracePointContext};
 use trace_format::wire::{WireTask, code, program};

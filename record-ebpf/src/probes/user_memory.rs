@@ -1,10 +1,11 @@
-//! Reads the memory of the probed process: the caller of a function and the words of a lock. Memory that is not resident cannot
-//! be read, such as a lock that was never used; the values are then unknown.
+//! Reads the memory of the probed process: the caller of a function and the words of a lock. Memory that is
+//! not resident cannot be read, such as a lock that was never used; the values are then unknown.
 
 use aya_ebpf::{helpers::bpf_probe_read_user, programs::ProbeContext};
 use trace_format::wire::{api, lock_words, mutex_state};
 
-/// Returns the return address of the function. The frame pointer walk misses it, because the frame is not set up yet.
+/// Returns the return address of the function. The frame pointer walk misses it, because the frame is not set
+/// up yet.
 #[inline(always)]
 pub(super) fn caller(ctx: &ProbeContext) -> u64 {
     #[cfg(bpf_target_arch = "aarch64")]
@@ -17,7 +18,8 @@ pub(super) fn caller(ctx: &ProbeContext) -> u64 {
     }
 }
 
-/// Returns the goroutine, and the first argument of a function of Go, by the convention of Go 1.17 (`cmd/compile/abi-internal.md`).
+/// Returns the goroutine, and the first argument of a function of Go, by the convention of Go 1.17
+/// (`cmd/compile/abi-internal.md`).
 #[inline(always)]
 pub(super) fn goroutine_and_argument(ctx: &ProbeContext) -> (u64, u64) {
     #[cfg(bpf_target_arch = "aarch64")]
@@ -30,7 +32,8 @@ pub(super) fn goroutine_and_argument(ctx: &ProbeContext) -> (u64, u64) {
     }
 }
 
-/// Whether the attempt to acquire a spinlock, which ended with the last instruction, succeeded: it decremented the lock to 0.
+/// Whether the attempt to acquire a spinlock, which ended with the last instruction, succeeded: it
+/// decremented the lock to 0.
 #[inline(always)]
 pub(super) fn has_succeeded(ctx: &ProbeContext) -> bool {
     #[cfg(bpf_target_arch = "aarch64")]
@@ -78,8 +81,8 @@ impl Words {
     }
 }
 
-/// Whether the C library refuses to wait until this time: the clock is neither `CLOCK_REALTIME` (0) nor `CLOCK_MONOTONIC` (1),
-/// or the `timespec` has more nanoseconds than a second.
+/// Whether the C library refuses to wait until this time: the clock is neither `CLOCK_REALTIME` (0) nor
+/// `CLOCK_MONOTONIC` (1), or the `timespec` has more nanoseconds than a second.
 #[inline(always)]
 pub(super) fn is_invalid_timeout(clock: u32, until: u64) -> bool {
     let nanoseconds = read::<[u64; 2]>(until).map_or(0, |[_, nanoseconds]| nanoseconds);

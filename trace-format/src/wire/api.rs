@@ -1,6 +1,7 @@
-//! Identifies the C library function of a record from [`CALL`](super::code::CALL) to [`DESTROY`](super::code::DESTROY),
-//! [`POST`](super::code::POST) or [`TAKEN`](super::code::TAKEN): the object that the function works on and, for functions that
-//! acquire or wait, the variant. C11 functions call these.
+//! Identifies the C library function of a record from [`CALL`](super::code::CALL) to
+//! [`DESTROY`](super::code::DESTROY), [`POST`](super::code::POST) or [`TAKEN`](super::code::TAKEN): the
+//! object that the function works on and, for functions that acquire or wait, the variant. C11 functions call
+//! these.
 
 pub use crate::preload::api::{
     BARRIER, CONDITION, MUTEX, RWLOCK, RWLOCK_READ, RWLOCK_WRITE, SEMAPHORE, SPIN, THREAD,

@@ -1,8 +1,8 @@
 //! Two integers in one field of a record.
 
-/// Two words of a user lock, as the BPF program read them: the first word in the low half, the owner's thread id in the high
-/// half for locks that store one. Valid only with [`LOCK_WORDS`](super::flag::LOCK_WORDS). Offsets are as in glibc on
-/// 64-bit machines (`sysdeps/nptl/bits/struct_mutex.h`, `struct_rwlock.h`).
+/// Two words of a user lock, as the BPF program read them: the first word in the low half, the owner's thread
+/// id in the high half for locks that store one. Valid only with [`LOCK_WORDS`](super::flag::LOCK_WORDS).
+/// Offsets are as in glibc on 64-bit machines (`sysdeps/nptl/bits/struct_mutex.h`, `struct_rwlock.h`).
 pub mod lock_words {
     /// Packs both words.
     pub const fn pack(first: u32, owner: u32) -> u64 {
@@ -45,7 +45,8 @@ pub mod departure {
     /// The call is not known.
     pub const UNKNOWN_SYSCALL: i32 = -2;
 
-    /// Packs the state (`task_struct.__state`; 0 if runnable) into the low half and the number of the call into the high half.
+    /// Packs the state (`task_struct.__state`; 0 if runnable) into the low half and the number of the call
+    /// into the high half.
     pub const fn pack(state: u32, syscall: i32) -> i64 {
         state as i64 | (syscall as i64) << 32
     }
@@ -55,13 +56,15 @@ pub mod departure {
         departure as u32
     }
 
-    /// Returns the number of the call in the table of the machine's architecture, or [`NO_SYSCALL`] or [`UNKNOWN_SYSCALL`].
+    /// Returns the number of the call in the table of the machine's architecture, or [`NO_SYSCALL`] or
+    /// [`UNKNOWN_SYSCALL`].
     pub const fn syscall(departure: i64) -> i32 {
         (departure >> 32) as i32
     }
 }
 
-/// The key of inline stacks that were taken before their event: the CPU and sequence number of their [`WireStack`](super::WireStack).
+/// The key of inline stacks that were taken before their event: the CPU and sequence number of their
+/// [`WireStack`](super::WireStack).
 pub mod stack_key {
     /// Packs both into a key.
     pub const fn pack(cpu: u32, seq: u32) -> u64 {

@@ -1,4 +1,5 @@
-//! The BPF programs, as indices into the counters. Both sides rely on the order; the names appear in the footer's loss table.
+//! The BPF programs, as indices into the counters. Both sides rely on the order; the names appear in the
+//! footer's loss table.
 
 /// `lock:contention_begin`
 pub const CONTENTION_BEGIN: u32 = 0;

@@ -1,5 +1,5 @@
-//! Futex calls by probes on the system call functions, `__x64_sys_futex` and others. Only futex calls pay for them. The only
-//! argument of these functions is the address of the task's registers at kernel entry
+//! Futex calls by probes on the system call functions, `__x64_sys_futex` and others. Only futex calls pay for
+//! them. The only argument of these functions is the address of the task's registers at kernel entry
 //! (`arch/x86/include/asm/syscall_wrapper.h`, 4.17).
 
 use aya_ebpf::{

@@ -1,5 +1,5 @@
-//! Futex calls by system call tracepoints. Every kernel has them, but while one is in use, every system call of every task
-//! takes the slow entry and exit path.
+//! Futex calls by system call tracepoints. Every kernel has them, but while one is in use, every system call
+//! of every task takes the slow entry and exit path.
 //!
 //! In the tracepoint's context, argument n is at offset 16 + 8n, and the return value at 16
 //! (`events/syscalls/sys_enter_futex/format`).
@@ -18,7 +18,8 @@ const FIRST: usize = 16;
 
 #[inline(always)]
 fn argument(ctx: &TracePointContext, index: usize) -> u64 {
-    // SAFETY: the kernel's record holds six arguments. After a failed read the caller sees an address or command of 0.
+    // SAFETY: the kernel's record holds six arguments. After a failed read the caller sees an address or
+    // command of 0.
     unsafe { ctx.read_at(FIRST + 8 * index) }.unwrap_or(0)
 }
 
@@ -46,9 +47,10 @@ fn exit_futex(ctx: TracePointContext) -> u32 {
     leave(&ctx, argument(&ctx, 0) as i64, || returning(&ctx))
 }
 
-/// Decodes the returning call from the entry registers. The context starts with an address of registers, which a program can
-/// read only in this way (`perf_call_bpf_exit` in `kernel/trace/trace_syscalls.c`). On some kernels these are the task's own,
-/// on others the tracepoint's, whose stack pointer leads to the task's. They must match the number and result of this call.
+/// Decodes the returning call from the entry registers. The context starts with an address of registers,
+/// which a program can read only in this way (`perf_call_bpf_exit` in `kernel/trace/trace_syscalls.c`). On
+/// some kernels these are the task's own, on others the tracepoint's, whose stack pointer leads to the
+/// task's. They must match the number and result of this call.
 #[cfg(not(bpf_target_arch = "aarch64"))]
 #[inline(always)]
 fn returning(ctx: &TracePointContext) -> Option<FutexCall> {
