@@ -13,9 +13,9 @@ const FLAGS: &str = "--cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-modul
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Fuzzes each target for this long. A crash is an input in `target/fuzz/crashes`: mend what it shows, and
-/// add it to the target's folder.
-const SECONDS: u32 = 600;
+/// Fuzzes each target for this long, with the inputs that earlier runs found. A crash is an input in
+/// `target/fuzz/crashes`: mend what it shows, and add it to the target's folder.
+const SECONDS: u32 = 120;
 
 pub(super) fn run() -> Result<Tally> {
     let build = Build::of(
