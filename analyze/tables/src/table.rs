@@ -241,6 +241,9 @@ pub(crate) fn write_table<T: Table>(
     let cut = columns.iter().find(|column| column.field.name == CUT_BY_LOSS);
     let (mut cells, mut names) = (Vec::new(), Vec::new());
     let rows: Vec<_> = table.rows().collect();
+    if rows.is_empty() {
+        return layout::hidden(table.hidden_rows(), "", style, out);
+    }
     let (unshown, attribute) = unshown(table, &rows, page);
     for row in &rows[..rows.len() - unshown] {
         let row: &T::Row = row.borrow();

@@ -188,7 +188,7 @@ fn add_waits(columns: &mut Vec<Of>) {
         Of::count("stack_id", |row| row.wait(|w| Some(w.stack?.0)), "Id of the stack."),
     ];
     columns.extend(of_programs.map(Of::programs));
-    columns.push(site("Site of the wait."));
+    columns.push(site("Site of the wait.").heading("waited at").width(9, 9));
     let purpose = Of::text("purpose", |row| row.purpose.map(Purpose::as_str).into(), "Purpose of the wait.");
     columns.push(purpose.programs());
 }
