@@ -13,7 +13,7 @@ use crate::{
     emit::{DESCRIPTORS, NO_WAKEUP, cpu, now_ns},
     filter::{Task, inherit_target},
     guard::{Outcome, guarded},
-    memory::{Comm, comm_at, task_field},
+    memory::{Comm, comm_at},
     waiting::WaitState,
 };
 
