@@ -50,8 +50,8 @@ pub(crate) fn of_current() -> i32 {
 }
 
 /// Returns the result for a task that entered the kernel in another way than from 64-bit code: [`NO_SYSCALL`]
-/// for threads of the kernel, whose registers are 0, and for workers of io_uring, which have those of their
-/// creator and no instruction pointer (`copy_thread`, 5.12).
+/// for threads of the kernel, whose registers are 0, and for workers of io_uring, which have the registers of
+/// their creator and no instruction pointer (`copy_thread`, 5.12).
 ///
 /// # Safety
 ///

@@ -13,8 +13,8 @@ use crate::{config, filter::Task};
 #[btf_map]
 static WAITING: HashMap<u32, WaitState, 65536> = HashMap::new();
 
-/// Maximum number of kernel locks that a task waits for at once: one, and those of interrupts. Deeper ones
-/// are only counted.
+/// Maximum number of kernel locks that a task waits for at once: one, and the locks of interrupts. Deeper
+/// waits are only counted.
 const DEPTH: usize = 4;
 
 /// `futex_command` of a task outside of futex calls.

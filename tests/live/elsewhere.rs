@@ -140,7 +140,7 @@ fn a_holder_without_a_cpu_is_said_to_have_used_up_the_quota_of_its_group() {
                 .and_then(|(_, rest)| rest.split_once(" periods, for ")?.0.parse::<u64>().ok());
             let periods = periods.unwrap_or_else(|| panic!("root {is_root}: {said}"));
             assert!(5 <= periods && periods <= half.periods() - before, "root {is_root}: {said}");
-            assert!(said.contains("ledger") && said.contains("`cpu.max` of the group"), "{said}");
+            assert!(said.contains("ledger") && said.contains("raise `cpu.max` of the group"), "{said}");
         });
     }
 }

@@ -2,10 +2,10 @@
 //! how often it tried to get it.
 //!
 //! An `s` line is for a thread, a lock and a period; the `t` line of a stack precedes its first `s` line.
-//! Attempts are counted as in the report: acquisitions, of which an owner's further ones of an exclusive lock are
-//! none, and attempts that led to none. An attempt belongs to the period in which it ended, and each is in
-//! some line; `mklockstat.py` closes a period at the first acquisition after its end, counts that one in it,
-//! and loses the last one.
+//! Attempts are counted as in the report: acquisitions, and attempts that led to no acquisition. An owner
+//! that acquires an exclusive lock again makes no further attempt. An attempt belongs to the period in which
+//! it ended, and each is in some line; `mklockstat.py` closes a period at the first acquisition after its
+//! end, counts that one in it, and loses the last one.
 //!
 //! The original measures from the call to its return. klock's waits begin at the first failed attempt, so an
 //! uncontended acquisition takes 0.

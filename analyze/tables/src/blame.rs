@@ -323,10 +323,7 @@ impl Table for Blame {
 
     fn noise(&self) -> usize {
         let time = if self.chains { "root_wait_ns" } else { "wait_caused_ns" };
-        if self.hidden_rows() > 0 {
-            return 0;
-        }
-        noise_of(&self.rows, |row| (row.key.holder.as_ref().and_then(Key::kind), row[time]))
+        noise_of(self, &self.rows, |row| (row.key.holder.as_ref().and_then(Key::kind), row[time]))
     }
 
     fn sorted_sum(&self) -> Option<i64> {

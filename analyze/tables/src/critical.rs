@@ -290,10 +290,7 @@ impl Table for CriticalPath {
 
     fn noise(&self) -> usize {
         let time = |row: &CriticalRow| row["waited_ns"].max(row.get("path_ns").unwrap_or(0));
-        if self.hidden_rows() > 0 {
-            return 0;
-        }
-        noise_of(&self.rows, |row| (row.key.lock.kind(), time(row)))
+        noise_of(self, &self.rows, |row| (row.key.lock.kind(), time(row)))
     }
 
     fn about(&self) -> About {

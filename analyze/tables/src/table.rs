@@ -279,8 +279,16 @@ pub(crate) fn is_noise<R>(
     move |row| is_kernel(row) && of(row).1.saturating_mul(NOISE) < of_programs
 }
 
-/// Returns the number of last rows that are of kernel locks which hardly anybody waited for.
-pub(crate) fn noise_of<R>(rows: &[R], of: impl Fn(&R) -> (Option<LockKind>, i64) + Copy) -> usize {
+/// Returns the number of last rows that are of kernel locks which hardly anybody waited for, if no other row
+/// follows them.
+pub(crate) fn noise_of<T: Table>(
+    table: &T,
+    rows: &[T::Row],
+    of: impl Fn(&T::Row) -> (Option<LockKind>, i64) + Copy,
+) -> usize {
+    if table.hidden_rows() > 0 {
+        return 0;
+    }
     let is_noise = is_noise(rows, of);
     rows.iter().rev().take_while(|row| is_noise(row)).count()
 }
