@@ -83,6 +83,11 @@ impl Files {
         self.directory.join(name)
     }
 
+    /// Returns the files of a folder.
+    pub(super) fn folder(&self, name: &str) -> Self {
+        Self::of(&self.path(name))
+    }
+
     /// Returns the text of a file; empty if it is missing.
     pub(super) fn text(&self, name: &str) -> String {
         String::from_utf8_lossy(&fs::read(self.path(name)).unwrap_or_default()).into_owned()

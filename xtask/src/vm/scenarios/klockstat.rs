@@ -5,9 +5,12 @@
 //! distinguish locks; its lines are sites, which some kernels merge.
 //!
 //! klockstat leaves out all calls from a stack whose hash another one has in its table of stacks (`EEXIST`),
-//! which is chance: addresses differ from boot to boot. If the load's lock is not in its tables, both record
-//! again while the load takes it by another system call, so from another stack. Of the other stacks one may
-//! be missing, if klockstat has no line with as many calls.
+//! which is chance: addresses differ from boot to boot. So both record twice: the load takes its lock by
+//! another system call, from another stack, in each recording. Of the other stacks one may be missing, if
+//! klockstat has no line with as many calls.
+//!
+//! The holds must be equal in one of the two recordings. A host that stops the guest between a program of
+//! klock and one of klockstat makes equal holds differ; it does not make different holds equal.
 
 use std::collections::HashMap;
 
@@ -22,6 +25,8 @@ pub(in crate::vm) const SCENARIO: Scenario =
 
 const PART: &str = "klockstat";
 const THREADS: u32 = 4;
+/// The system calls by which the load takes its lock, and the folders of the recordings.
+const OPERATIONS: [&str; 2] = ["read", "readv"];
 /// The largest difference of the two averages, as a part of the hold, besides the last digit that klockstat
 /// prints.
 const APART: f64 = 0.02;
@@ -80,15 +85,35 @@ fn unit(word: &str) -> Option<f64> {
 }
 
 fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()> {
+    let recordings = OPERATIONS.map(|operation| {
+        let mut recording = Finding::default();
+        compare(&files.folder(operation), &mut recording).map(|apart| (recording, apart))
+    });
+    let mut all_apart = Vec::new();
+    for recording in recordings {
+        let (recording, apart) = recording?;
+        finding.faults.extend(recording.faults);
+        if apart.is_none() || all_apart.len() + 1 == OPERATIONS.len() {
+            finding.figures = recording.figures;
+        }
+        all_apart.extend(apart);
+    }
+    if all_apart.len() == OPERATIONS.len() {
+        finding.faults.append(&mut all_apart);
+    }
+    Ok(())
+}
+
+/// Compares the two tools in a recording. Returns how their holds differ, if they do.
+fn compare(files: &Files, finding: &mut Finding) -> Result<Option<String>> {
     let theirs = holds(&files.text("klockstat"));
     let Some(longest) = theirs.iter().copied().max_by(|a, b| a.total_ns.total_cmp(&b.total_ns)) else {
         let why = format!("klockstat reports nothing here: {}", last_line(&files.text("klockstat.log")));
         finding.figure(PART, "klockstat", &why);
-        finding.faults.push(why);
-        return Ok(());
+        return Ok(Some(why));
     };
     if !files.succeeded("record", finding)? {
-        return Ok(());
+        return Ok(None);
     }
     let counts = counts(&files.text("known"))?;
     let counts: Vec<_> = counts.iter().collect();
@@ -109,7 +134,6 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
     let (ours_ns, theirs_ns) = (hold_ns as f64 / calls as f64, longest.total_ns / calls as f64);
     let longer_ns = ours_ns - theirs_ns;
     for (column, value) in [
-        ("recordings", files.text("operations").lines().count().to_string()),
         ("calls", thousands(calls)),
         ("klock", thousands(count)),
         ("all, klockstat", thousands(theirs_all)),
@@ -126,10 +150,8 @@ fn check(files: &Files, _setting: &Setting, finding: &mut Finding) -> Result<()>
         format!("klock counts {all} in all, klockstat {theirs_all} without a stack of {missing}")
     });
     let grain_ns = longest.grain_ns / calls as f64;
-    finding.must(longer_ns.abs() <= grain_ns + APART * theirs_ns, || {
-        format!("klock says a hold of {}, klockstat {}", time(ours_ns), time(theirs_ns))
-    });
-    Ok(())
+    let is_apart = longer_ns.abs() > grain_ns + APART * theirs_ns;
+    Ok(is_apart.then(|| format!("klock says a hold of {}, klockstat {}", time(ours_ns), time(theirs_ns))))
 }
 
 /// Returns the numbers of acquisitions of mutexes and rwsems from each stack of the kernel. Without
