@@ -1,5 +1,5 @@
 //! Fuzz targets: functions that accept any bytes. `cargo test` runs each on the files of
-//! `fixtures/fuzz/NAME`. `cargo xtask test --full fuzz` lets libFuzzer change these files for ten minutes
+//! `fixtures/fuzz/NAME`. `cargo xtask test --full fuzz` lets libFuzzer change these files for two minutes
 //! each.
 
 /// Declares a target.
