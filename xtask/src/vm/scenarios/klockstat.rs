@@ -1,7 +1,7 @@
 //! Compares klockstat of libbpf-tools and klock on the same process at the same time: the acquisitions of
 //! mutexes and rwsems, and the average hold of the lock that the load contends for. Each call holds one mutex
 //! for tens of milliseconds, so that the cost of the tools is small beside it: each measures some of the
-//! other's programs once per hold, and emulated they take tens of microseconds. klockstat does not
+//! other's programs once per hold, and emulated they take up to half a millisecond. klockstat does not
 //! distinguish locks; its lines are sites, which some kernels merge.
 //!
 //! klockstat leaves out all calls from a stack whose hash another one has in its table of stacks (`EEXIST`),
@@ -34,7 +34,7 @@ const APART: f64 = 0.02;
 const ALL_APART: f64 = 0.2;
 
 fn script(setting: &Setting) -> String {
-    let calls = if setting.short { 250 } else { 1000 };
+    let calls = if setting.short { 100 } else { 250 };
     scenario::script(&[("threads", &THREADS), ("calls", &calls)], include_str!("../guest/klockstat.sh"))
 }
 
