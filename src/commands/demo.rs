@@ -63,6 +63,12 @@ pub(super) fn run(args: &args::Demo) -> anyhow::Result<Exit> {
             writeln!(out)?;
             write_lock(built, &why, style, out)?;
         }
+        let mut said = why.locks.iter().filter_map(|lock| lock.said().next());
+        if said.any(|finding| finding.verdict == why::Verdict::HolderPreempted) {
+            let busy = "Other programs took the processors meanwhile. On an idle machine, klock finds what was built in.";
+            writeln!(out)?;
+            style.wrapped(busy, out)?;
+        }
         Ok(())
     })?;
     let word = |path: &Path| shell_word(&path.to_string_lossy());

@@ -82,7 +82,7 @@ async function main() {
   ].filter(([, value]) => value);
   const parts = [
     ["why", "Verdicts", ...verdictsView(data, onLock)],
-    ["timeline", "Timeline", timeline.node],
+    ["timeline", "Timeline", ...timeline.intervals.lanes.length ? [timeline.node] : []],
     ...data.tables.length ? [["tables", "Tables", tabs, holder]] : [],
     ["flames", "Flame graphs", ...flames.map((flame) => flame.node)],
     ["pictures", "Pictures", ...pictures.map(({ picture, image }) => el("figure", {}, image, el("img", { alt: picture.title, class: "print", src: source(picture.light) })))],

@@ -291,7 +291,8 @@ export function timelineView(data, changed) {
 
   const search = el("input", { type: "search", class: "search", placeholder: "Find locks and threads", "aria-label": "Find locks and threads", oninput: (event) => filter(event.target.value) });
   const choice = el("select", { "aria-label": "Rows", onchange: () => filter(search.value, choice.value) },
-    ...[["both", "Locks and threads"], ["locks", `Locks (${locks})`], ["threads", `Threads (${names.length - locks})`]].map(([value, text]) => el("option", { value }, text)));
+    ...[["both", "Locks and threads"], ...locks ? [["locks", `Locks (${locks})`]] : [], ...names.length > locks ? [["threads", `Threads (${names.length - locks})`]] : []]
+      .map(([value, text]) => el("option", { value }, text)));
   const tools = el("div", { class: "tools" }, search, choice, button("−", "Zoom out (-)", () => zoom(2)), button("+", "Zoom in (+)", () => zoom(0.5)),
     button("All", "Show all of the trace (0)", () => show(0, span)), button("Next window", "Go to the next kept window (n)", () => visit(1)), range);
   const legend = el("p", { class: "legend" });

@@ -79,6 +79,9 @@ pub struct Diff {
     pub units: Units,
     /// The divisor of sums.
     pub per: Per,
+    /// How long the runs of each side took on average, in ns; `None` if sums are per second or of a part
+    /// of the time.
+    pub run_ns: Option<[i64; 2]>,
     /// All locks together.
     pub all: DiffRow,
     /// The keys, the one with the greatest difference first.
@@ -166,7 +169,12 @@ pub fn diff(base: &[Trace], new: &[Trace], options: &DiffOptions) -> Result<Diff
         (Err(error), Err(other)) if is_gone(&error) && !is_gone(&other) => return Err(other),
         (before, after) => (before?, after?),
     };
-    Ok(compare([before, after], (Units::Recordings, per), options))
+    let mut diff = compare([before, after], (Units::Recordings, per), options);
+    if per == Per::Run && options.filter.from_ns.is_none() && options.filter.to_ns.is_none() {
+        let mean_ns = |trust: &Trust, runs: usize| trust.span_ns / runs.max(1) as i64;
+        diff.run_ns = Some([mean_ns(&diff.base, base.len()), mean_ns(&diff.new, new.len())]);
+    }
+    Ok(diff)
 }
 
 /// Compares two groups of hosts of a fleet: the rows of `sql/fleet/cohorts.sql` of each, in a Parquet file.
@@ -224,7 +232,7 @@ fn compare([before, after]: [Side; 2], (units, per): (Units, Per), options: &Dif
     let all = row("all", &before.all(), &after.all(), LEVEL / 2.0);
     let (by, metric) = (options.by, options.metric);
     let (base, new) = (before.trust, after.trust);
-    Diff { by, metric, recordings, units, per, all, rows, rows_total, base, new }
+    Diff { by, metric, recordings, units, per, run_ns: None, all, rows, rows_total, base, new }
 }
 
 impl Table for Diff {

@@ -82,6 +82,7 @@ fn three_recordings_per_side_tell_a_change_from_chance() {
     assert_eq!((worse.recordings, worse.units, worse.per), ([3, 3], Units::Recordings, Per::Run));
     let text = written(&worse, Text, None);
     assert!(text.contains("wait_total per run of 3 and 3 recordings; with 95 % all changes"), "{text}");
+    assert!(text.contains("runs took 1.00 s and 1.00 s on average (+0.0 %)"), "{text}");
     assert!(!of_all(&base[..2], &base).is_sure());
 }
 

@@ -54,6 +54,11 @@ impl Diff {
             format!("; {}", self.unsure())
         };
         style.wrapped(&format!("{}{per}{what}", self.metric), out)?;
+        if let Some([base_ns, new_ns]) = self.run_ns {
+            let by = percent(new_ns as f64 / base_ns.max(1) as f64 - 1.0);
+            let [base, new] = [base_ns, new_ns].map(units::duration);
+            style.wrapped(&format!("runs took {base} and {new} on average ({by})"), out)?;
+        }
         writeln!(out)?;
         let rows: Vec<&DiffRow> = [&self.all].into_iter().chain(&self.rows).collect();
         let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row.change(self.metric))).collect();

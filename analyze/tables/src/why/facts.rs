@@ -280,6 +280,12 @@ impl Facts {
         (0..self.sites.len()).rev().max_by_key(time).filter(|at| time(at) > 0)
     }
 
+    /// Returns the index of the site whose holds take most of the time.
+    pub(super) fn most_held_site(&self) -> Option<usize> {
+        let held_ns = |at: &usize| self.sites[*at].hold_ns;
+        (0..self.sites.len()).rev().max_by_key(held_ns).filter(|at| held_ns(at) > 0)
+    }
+
     /// Returns the number and the time of the holds of all other sites.
     pub(super) fn other_holds(&self, site: usize) -> (i64, i64) {
         let others = self.sites.iter().enumerate().filter(|(at, _)| *at != site);

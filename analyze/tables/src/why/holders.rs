@@ -1,5 +1,5 @@
-//! The sentences of verdicts on what holders do: they sleep, lack a CPU, hold the lock too long, or were not
-//! recorded.
+//! The sentences of verdicts on what holders do: they sleep, lack a CPU, hold the lock too long or while others
+//! poll for it, or were not recorded.
 
 use std::cmp::Reverse;
 
@@ -8,12 +8,36 @@ use trace_format::LockKind;
 use super::{
     fact_names::{FactNames, is_klock},
     parts::SiteParts,
-    verdicts::{PERCENT, Rule, Rules, mean},
+    verdicts::{PERCENT, Rule, Rules, mean, percent},
 };
 use crate::whatif::ChangeKind;
 use output::units;
 
 impl Rules<'_> {
+    pub(super) fn polled(&self) -> Rule {
+        let (facts, limit) = (self.facts, 50 * PERCENT);
+        let polled = units::ppm(facts.polled_ns, self.parts.waited_ns);
+        let polled = polled.unwrap_or(i64::from(facts.polled_ns > 0) * limit);
+        let held = facts.most_held_site().map_or_else(String::new, |at| {
+            let SiteParts { holds, hold_ns, .. } = &facts.sites[at];
+            let site = facts.names.sites.get(at).map_or("?", String::as_str);
+            format!("; {site} has the lock for {} on average", mean(*hold_ns, *holds))
+        });
+        Rule {
+            heading: "threads try for it again and again instead of waiting",
+            holds: facts.polled_ns > 0 && polled >= limit,
+            value: Some((polled, limit)),
+            evidence: format!(
+                "{} tries failed; from the first one until they had the lock, threads spent {}, {} of their time{held}",
+                units::exact(facts.tries),
+                units::duration(facts.polled_ns),
+                percent(facts.polled_ns, facts.polled_lifetimes_ns)
+            ),
+            advice: "wait for it (lock in place of trylock), at least after some tries".into(),
+            ..Rule::default()
+        }
+    }
+
     pub(super) fn not_recorded(&self) -> Rule {
         let Self { facts, parts, .. } = *self;
         let names = &facts.names;

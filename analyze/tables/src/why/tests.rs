@@ -106,6 +106,12 @@ fn polling_is_a_cause_from_half_of_the_waiting_on_and_a_lock_that_is_polled_is_n
     let only = |polled_ns| Facts { polled_ns, polled_lifetimes_ns: 1_000, ..facts() };
     assert_eq!(verdicts(&only(10)), [Verdict::Polled]);
     assert_eq!(verdicts(&only(9)), [Verdict::Quiet]);
+    let evidence = |facts: &Facts| judge(facts)[0].evidence.clone();
+    let sites = site(site(only(500), State::Running, 0, (10, 7)), State::Running, 0, (2, 90));
+    let names = FactNames { sites: vec!["get a.c:1".into(), "put a.c:2".into()], ..FactNames::default() };
+    let held = evidence(&Facts { names, ..sites });
+    assert!(held.ends_with("50 % of their time; put a.c:2 has the lock for 90 ns on average"), "{held}");
+    assert!(evidence(&only(500)).ends_with("50 % of their time"), "nobody was seen to have it");
 }
 
 #[test]

@@ -123,41 +123,32 @@ pub(super) struct Rule {
     pub(super) change: Option<(ChangeKind, String, &'static str)>,
 }
 
-/// Judges a lock by every rule. The verdicts to say come first, the one that explains most before the others,
-/// at most three. A deadlock is said alone, as is a lock that limits nothing, except for its long hold. Of a
-/// lock that limits nothing but for polling or herds, only these are said.
+/// The most verdicts that text says of a lock.
+const MOST_SAID: usize = 3;
+
+/// Judges a lock by every rule. The verdicts to say come first, at most three, the one that explains most
+/// before the others. The other verdicts follow in the order of the list.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let rules = Rules::new(facts);
-    let mut findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
-    let is_alone = |finding: &Finding| matches!(finding.verdict, Verdict::Deadlock | Verdict::Quiet);
-    let alone = findings.iter().find(|finding| finding.holds && is_alone(finding)).map(|only| only.verdict);
-    // A herd and polling explain no part of the waiting, but as much time beside it.
-    let beside_ns = |finding: &Finding| match finding.verdict {
-        Verdict::Herd => facts.herd_ns,
-        Verdict::Polled => facts.polled_ns,
-        _ => -1,
+    let findings: Vec<Finding> = Verdict::ALL.iter().map(|verdict| rules.finding(*verdict)).collect();
+    let holds = |verdict| findings.iter().any(|finding| finding.verdict == verdict && finding.holds);
+    let (is_deadlock, is_quiet) = (holds(Verdict::Deadlock), holds(Verdict::Quiet));
+    let is_said = |finding: &Finding| match finding.verdict {
+        _ if !finding.holds => false,
+        verdict if is_deadlock => verdict == Verdict::Deadlock,
+        verdict if is_quiet => matches!(verdict, Verdict::Quiet | Verdict::LongHold),
+        // Of a lock whose waits slow nobody down, only what costs time beside its waits is said.
+        _ => !rules.are_waits_quiet() || finding.explains_ns.is_none(),
     };
-    let is_slight = units::ppm(facts.parts().waited_ns, facts.lifetimes_ns).unwrap_or(0) < PERCENT;
-    let is_slight = is_slight && facts.victim_ppm < VICTIM;
-    let is_slight = |finding: &Finding| is_slight && alone.is_none() && finding.explains_ns.is_some();
-    let rank = |finding: &Finding| match alone {
-        Some(only) => {
-            let is_second = only == Verdict::Quiet && finding.verdict == Verdict::LongHold && finding.holds;
-            (finding.verdict != only && !is_second, Reverse(i64::from(finding.verdict == only)))
-        }
-        None if finding.holds && !is_slight(finding) => {
-            (false, Reverse(finding.explains_ns.unwrap_or_else(|| beside_ns(finding))))
-        }
-        None => (true, Reverse(0)),
-    };
-    let order = |finding: &Finding| Verdict::ALL.iter().position(|verdict| *verdict == finding.verdict);
-    findings.sort_by_key(rank);
-    let is_said = |finding: &Finding| finding.holds && !rank(finding).0;
-    let said = findings.iter().take(3).filter(|finding| is_said(finding)).count();
-    findings[..said].iter_mut().for_each(|finding| finding.said = true);
-    // The others are in the order of the list.
-    findings[said..].sort_by_key(order);
-    findings
+    let (mut said, mut others): (Vec<_>, Vec<_>) = findings.into_iter().partition(is_said);
+    said.sort_by_key(|finding| {
+        Reverse(finding.explains_ns.unwrap_or_else(|| rules.beside_ns(finding.verdict)))
+    });
+    others.extend(said.drain(MOST_SAID.min(said.len())..));
+    others.sort_by_key(|finding| Verdict::ALL.iter().position(|verdict| *verdict == finding.verdict));
+    said.iter_mut().for_each(|finding| finding.said = true);
+    said.extend(others);
+    said
 }
 
 /// The facts about a lock, and the numbers that several rules take from them.
@@ -269,7 +260,23 @@ impl<'a> Rules<'a> {
 
     /// Whether it slows nobody down: neither its waiters on average, nor one of them.
     fn is_quiet(&self) -> bool {
-        self.pressure() < PERCENT && self.facts.victim_ppm < VICTIM
+        self.pressure() < PERCENT && self.are_waits_quiet()
+    }
+
+    /// Whether its waits slow nobody down, whatever polling and herds cost beside them.
+    fn are_waits_quiet(&self) -> bool {
+        let facts = self.facts;
+        let waiting = units::ppm(self.parts.waited_ns, facts.lifetimes_ns).unwrap_or(0);
+        waiting < PERCENT && facts.victim_ppm < VICTIM
+    }
+
+    /// Returns the time that a verdict costs beside the waiting, which it explains no part of.
+    fn beside_ns(&self, verdict: Verdict) -> i64 {
+        match verdict {
+            Verdict::Herd => self.facts.herd_ns,
+            Verdict::Polled => self.facts.polled_ns,
+            _ => -1,
+        }
     }
 
     fn finding(&self, verdict: Verdict) -> Finding {
@@ -374,24 +381,7 @@ impl<'a> Rules<'a> {
                     ..Rule::default()
                 }
             }
-            V::Polled => {
-                let limit = 50 * PERCENT;
-                let polled = units::ppm(facts.polled_ns, parts.waited_ns);
-                let polled = polled.unwrap_or(i64::from(facts.polled_ns > 0) * limit);
-                Rule {
-                    heading: "threads try for it again and again instead of waiting",
-                    holds: facts.polled_ns > 0 && polled >= limit,
-                    value: Some((polled, limit)),
-                    evidence: format!(
-                        "{} tries failed; from the first one until they had the lock, threads spent {}, {} of their time",
-                        units::exact(facts.tries),
-                        units::duration(facts.polled_ns),
-                        percent(facts.polled_ns, facts.polled_lifetimes_ns)
-                    ),
-                    advice: "wait for it (lock in place of trylock), at least after some tries".into(),
-                    ..Rule::default()
-                }
-            }
+            V::Polled => self.polled(),
             V::HolderAsleep => self.holder_asleep(),
             V::HolderPreempted => self.holder_preempted(),
             V::ReadersBlockWriter => Rule {
