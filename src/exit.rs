@@ -13,12 +13,10 @@ use crate::output;
 /// The result of a command, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done.
     Done,
     /// Nothing was found: for example, no such lock or no event.
     #[cfg_attr(not(feature = "analyze"), expect(dead_code, reason = "only analysis searches"))]
     Nothing,
-    /// Bad input or bad use.
     BadInput,
     /// Not permitted, not supported by this machine, or not recorded.
     #[cfg_attr(

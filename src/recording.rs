@@ -28,7 +28,6 @@ impl Line {
         Self { bar: output::progress_line(quiet), is_shared, last: Some((0, Duration::ZERO)) }
     }
 
-    /// Shows the progress.
     pub(crate) fn show(&mut self, progress: &Progress) {
         if !self.is_shared || progress.phase != RecordPhase::Recording {
             self.bar.set_message(words(progress));

@@ -46,9 +46,7 @@ pub(crate) enum ColorWhen {
     /// On a terminal, unless NO_COLOR is set.
     #[default]
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 

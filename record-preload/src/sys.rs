@@ -70,7 +70,6 @@ pub(crate) fn block_signals() -> u64 {
     before
 }
 
-/// Sets the blocked signals of this thread.
 pub(crate) fn set_blocked_signals(blocked: u64) {
     let set = &raw const blocked as usize;
     // SAFETY: the kernel reads 8 bytes.
@@ -131,7 +130,6 @@ fn map(arguments: [usize; 6]) -> Option<*mut u8> {
     Some(at as *mut u8)
 }
 
-/// Maps the shared memory of a descriptor.
 pub(crate) fn map_shared(descriptor: c_int, bytes: usize) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = libc::MAP_SHARED as usize;

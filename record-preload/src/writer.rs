@@ -89,7 +89,6 @@ impl Writer {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Ends it.
     pub(crate) fn end_change(&mut self) {
         compiler_fence(Ordering::SeqCst);
         self.changes -= 1;

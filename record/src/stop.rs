@@ -2,9 +2,11 @@
 //! it.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
+
+use crate::system::lock;
 
 /// A request to end a recording, shared by all clones.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +89,7 @@ impl Stop {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -15,7 +15,6 @@ use crate::FormatError;
 
 /// A type that a field of a row can have.
 pub(crate) trait Field: Sized {
-    /// The type of its column.
     const TYPE: ColumnType;
     /// Whether the column may have nulls.
     const NULLABLE: bool;

@@ -39,7 +39,6 @@ pub(crate) fn find_entry<'a>(path: &Path, metadata: &'a ParquetMetaData) -> Resu
         .ok_or_else(|| FormatError::NotATrace { path: path.to_owned() })
 }
 
-/// Parses the JSON of a `klock` entry.
 pub(crate) fn parse_entry<T: DeserializeOwned>(path: &Path, json: &str) -> Result<T, FormatError> {
     serde_json::from_str(json).map_err(json_error(path))
 }

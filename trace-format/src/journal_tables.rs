@@ -24,7 +24,6 @@ const MAX_MISSING: usize = 1 << 20;
 /// their names.
 const MAX_BARE: usize = 1 << 16;
 
-/// The side tables.
 #[derive(Debug, Default)]
 pub(crate) struct SideTables {
     /// `None` until it is known which part of the journal counts.

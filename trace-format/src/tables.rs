@@ -206,7 +206,6 @@ pub struct StackCounts {
 }
 
 impl StackCounts {
-    /// Adds a stack.
     pub(crate) fn add(&mut self, stack: &Stack) {
         self.stacks += 1;
         self.frames += stack.frames.len();

@@ -40,7 +40,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The start of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskStart {
     pub ns: i64,

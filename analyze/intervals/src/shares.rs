@@ -37,7 +37,6 @@ pub trait Account {
     /// hold.
     fn payer(&self, lock: LockId, payer: Payer) -> Self::Payer;
 
-    /// Adds shares of waits for a lock.
     fn add(&mut self, lock: LockId, waiter: Self::Waiter, payer: Self::Payer, shares: ShareSums);
 }
 

@@ -19,7 +19,6 @@ const BATCH_ROWS: usize = 16 * 1024;
 /// Writes a batch, or the end after the last one.
 type Encode<'w> = Box<dyn FnMut(Option<RecordBatch>) -> Result<(), AnalyzeError> + 'w>;
 
-/// Rows that are written batch by batch.
 pub(super) struct BatchRows<'w> {
     batch: Batch,
     encode: Encode<'w>,

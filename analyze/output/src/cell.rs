@@ -9,7 +9,6 @@ use crate::error::AnalyzeError;
 /// The kind of a column's values. It decides the unit in text and Markdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Text.
     Text,
     /// A location in the code, shown without the directories of its file.
     Site,
@@ -59,7 +58,6 @@ pub enum Cell<'a> {
     Null,
     /// A whole number.
     Int(i64),
-    /// A text.
     Text(Cow<'a, str>),
 }
 

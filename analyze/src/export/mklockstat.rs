@@ -50,7 +50,6 @@ struct Period {
     stack: Option<StackId>,
 }
 
-/// Sums by the start of a period and subject.
 type Sums = FxHashMap<(i64, Subject), Period>;
 
 /// Writes the lines of the trace.
@@ -97,7 +96,6 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     Ok(Written::new(sums.len(), [trust], notes))
 }
 
-/// All periods.
 #[derive(Debug, Default)]
 struct Periods {
     sums: Sums,

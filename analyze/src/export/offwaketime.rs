@@ -76,7 +76,6 @@ pub(super) fn write(traces: &[Trace], options: &Options, out: Out<'_>) -> Result
     Ok(Written::new(sorted.len(), trusts, notes.collect()))
 }
 
-/// Adds the off-CPU times of a trace.
 fn add_up_off_cpu(input: &Input<'_>, options: &Options, times: &mut Times) -> Result<Trust, AnalyzeError> {
     let states = &options.states;
     read_events(input, options.allow_loss, |event| {

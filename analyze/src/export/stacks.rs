@@ -111,7 +111,6 @@ impl<C> StackKey<C> {
 /// The waits by stack and holder.
 pub(super) struct Charges<'a, C> {
     names: &'a Names,
-    /// Returns the code of a holder of a lock.
     code: fn(&Names, LockId, Option<StackId>) -> C,
     /// For each stack: the number of waits, and the ns waited for all holders. A wait for several holders
     /// counts once, for the first one.

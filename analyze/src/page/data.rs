@@ -6,7 +6,6 @@ use trace_format::Trace;
 
 use super::pack::{Pack, Packed};
 
-/// All data.
 #[derive(Debug, Serialize)]
 pub(super) struct Data {
     pub(super) strings: Vec<String>,
@@ -88,7 +87,6 @@ pub(super) struct Flame {
     pub(super) weights: Packed,
 }
 
-/// A table.
 #[derive(Debug, Serialize)]
 pub(super) struct TableData {
     pub(super) id: &'static str,

@@ -5,7 +5,6 @@ use super::slices::Slices;
 
 /// Periods of the finest level of locks.
 pub(super) const PERIODS: usize = 2048;
-/// Periods of threads.
 pub(super) const THREAD_PERIODS: usize = 256;
 
 /// The time that a lock was held and waited for in a period; or that a thread held locks, waited for locks

@@ -9,7 +9,6 @@ use super::data::Window;
 use crate::first::First;
 use intervals::items::{Charge, Hold, Item, Sink, Wait};
 
-/// The lock of no lock.
 pub(super) const NO_LOCK: LockId = LockId(-1);
 
 /// The kinds of kept intervals.

@@ -12,7 +12,7 @@ use intervals::{
 };
 use output::{AnalyzeError, units};
 use tables::{
-    gather::{self, Finish as _},
+    gather,
     key::By,
     report::{self, STATES, StatesByRow},
     timeline::{self, Cell, Timeline},

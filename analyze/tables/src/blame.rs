@@ -21,7 +21,7 @@ use trace_format::Trace;
 use crate::{
     Table, TableOptions,
     frame::{Lines, Sums, failed, merged},
-    gather::{self, Finish, Gather},
+    gather::{self, Gather},
     key::{Key, RowKey, Single},
     rank::{self, OrderBy, Rows, order_by},
     row_ids::{NONE, RowIds},
@@ -126,7 +126,9 @@ pub fn chains(traces: &[Trace], options: &Options) -> Result<Blame, AnalyzeError
 
 /// Computes the table of shares with this number of readers, which changes nothing in it.
 pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Result<Blame, AnalyzeError> {
-    gather::table(inputs, readers, gather(inputs, options)?)
+    let mut gathered = gather(inputs, options)?;
+    gather::read(inputs, readers, &mut gathered)?;
+    gathered.finish()
 }
 
 /// Opens the traces with the functions that tables of causes show.
@@ -250,14 +252,6 @@ impl<'a> Gather for Gathered<'a, BlameSums> {
         }
         self.trusts.push(self.inputs[at].trust(counter, outcome, self.options.allow_loss)?);
         Ok(())
-    }
-}
-
-impl Finish for Gathered<'_, BlameSums> {
-    type Table = Blame;
-
-    fn finish(self) -> Result<Blame, AnalyzeError> {
-        Self::finish(self)
     }
 }
 

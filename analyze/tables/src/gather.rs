@@ -49,33 +49,6 @@ pub fn read_one(
     gather.add(at, sinks, &outcome)
 }
 
-/// Makes a table of what was gathered.
-pub trait Finish: Gather {
-    /// The table.
-    type Table;
-
-    /// Returns the table.
-    ///
-    /// # Errors
-    ///
-    /// The sums cannot be merged or ranked.
-    fn finish(self) -> Result<Self::Table, AnalyzeError>;
-}
-
-/// Reads every input once, with this number of readers, and returns the table.
-///
-/// # Errors
-///
-/// As [`read`] and [`Finish::finish`].
-pub fn table<G: Finish>(
-    inputs: &[Input<'_>],
-    readers: usize,
-    mut gathered: G,
-) -> Result<G::Table, AnalyzeError> {
-    read(inputs, readers, &mut gathered)?;
-    gathered.finish()
-}
-
 impl<A: Gather, B: Gather> Gather for (A, B) {
     type Sink = (A::Sink, B::Sink);
 

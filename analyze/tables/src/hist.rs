@@ -29,7 +29,7 @@ use intervals::{
     input::filter::Filter,
     input::trust::{About, Trust, TrustCounter},
     input::{Input, readers},
-    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
+    items::{Columns, Hold, HoldState, Needs, Outcome, Sink, Wait},
 };
 use output::{
     Column, Page, choices,
@@ -222,16 +222,6 @@ impl Sink for Counting<'_> {
         Needs::columns(Columns::Times)
     }
 
-    fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Hold(hold) => self.hold(hold),
-            Item::Wait(wait) => self.wait(wait),
-            _ => {}
-        }
-    }
-}
-
-impl Counting<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.input.selection.selects_hold(hold) {
             return;

@@ -68,7 +68,6 @@ pub struct OffCpu {
 pub type Row = rank::Row<Key>;
 
 sums! {
-    /// The facts of an off-CPU time.
     struct OffCpuFacts {
         off_cpu_ns: Sum,
         /// The part of it asleep, and the part in the run queue. They add up to it.

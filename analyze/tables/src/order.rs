@@ -238,7 +238,6 @@ struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    /// Returns the row of a step of the cycle with this number.
     fn row(&self, number: usize, cycle: &Cycle, step: &CycleStep) -> OrderRow {
         let task = |task| self.input.names.task_label(task);
         OrderRow {

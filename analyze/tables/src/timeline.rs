@@ -18,7 +18,7 @@ use trace_format::Trace;
 use crate::{
     Table,
     frame::{Lines, failed},
-    gather::{self, Finish, Gather},
+    gather::{self, Gather},
     rank::{OrderBy, order_by},
     row_ids::RowIds,
 };
@@ -67,7 +67,9 @@ pub fn timeline(traces: &[Trace], options: &Options) -> Result<Timeline, Analyze
 
 /// Computes the table with this number of readers, which changes nothing in it.
 pub fn of_inputs(inputs: &[Input<'_>], options: &Options, readers: usize) -> Result<Timeline, AnalyzeError> {
-    gather::table(inputs, readers, gather(inputs, options)?)
+    let mut gathered = gather(inputs, options)?;
+    gather::read(inputs, readers, &mut gathered)?;
+    gathered.finish()
 }
 
 /// Gathers the cells of all traces.
@@ -137,10 +139,8 @@ impl<'a> Gather for Gathered<'a> {
     }
 }
 
-impl Finish for Gathered<'_> {
-    type Table = Timeline;
-
-    fn finish(self) -> Result<Timeline, AnalyzeError> {
+impl Gathered<'_> {
+    pub fn finish(self) -> Result<Timeline, AnalyzeError> {
         let Self { inputs, options, order, ids, sums, cells, span_ns, .. } = self;
         let begin_ns = self.windows[0].0.saturating_sub(inputs[0].selection.start_ns);
         let name = |[row]: [i64; 1]| ids.name(row, inputs);

@@ -44,7 +44,6 @@ pub(super) fn shifted(own_ns: u64, ahead_ns: i64) -> u64 {
 /// A thread while it has its slot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThreadSession {
-    #[serde(with = "shared")]
     pub image: Arc<ProcessImage>,
     /// The thread, as klock sees it; the process's first thread if it is not one of the process.
     pub tid: u32,
@@ -79,45 +78,6 @@ pub(crate) enum Chunk {
     /// All records of later chunks were written after this time, CLOCK_MONOTONIC in ns.
     WrittenAfter(u64),
     Exit(ThreadExit),
-}
-
-/// Writes a shared value for each place where it is, and reads each as a value of its own: serde has this
-/// only as a feature, with which all crates that use it would be built again.
-pub(crate) mod shared {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(
-        value: &Arc<T>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.as_ref().serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Arc<T>, D::Error> {
-        T::deserialize(deserializer).map(Arc::new)
-    }
-
-    /// The same of a value that may be missing.
-    pub(crate) mod option {
-        use super::{Arc, Deserialize, Deserializer, Serialize, Serializer};
-
-        pub(crate) fn serialize<T: Serialize, S: Serializer>(
-            value: &Option<Arc<T>>,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
-            value.as_deref().serialize(serializer)
-        }
-
-        pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Option<Arc<T>>, D::Error> {
-            Ok(Option::deserialize(deserializer)?.map(Arc::new))
-        }
-    }
 }
 
 /// The output of one drain.

@@ -8,7 +8,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -17,6 +17,7 @@ use rustc_hash::FxHashSet;
 use trace_format::text::counted;
 
 use super::region::BadChunks;
+use crate::system::lock;
 
 /// A resource that processes use up: those up to `Bytes` in all processes of a group, the others in one
 /// process.
@@ -287,7 +288,7 @@ impl Ledger {
     /// One line for each process whose recording ended early, and for those that could not be recorded. Long
     /// lists are cut.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut notes = lock(&self.notes).clone();
         let unnamed = self.ended().saturating_sub(notes.len() as u64);
         if unnamed > 0 {
             notes.push(format!("{unnamed} more processes: recording ended: they exceeded their budgets"));
@@ -325,7 +326,7 @@ impl Ledger {
     }
 
     fn lock_ended(&self) -> MutexGuard<'_, FxHashSet<(u32, Option<u64>)>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ended)
     }
 }
 
@@ -403,7 +404,7 @@ impl Account {
         if self.excess.set(excess).is_ok() {
             let Owner { pid, started, comm } = &self.owner;
             self.ledger.lock_ended().insert((*pid, *started));
-            let mut notes = self.ledger.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut notes = lock(&self.ledger.notes);
             if notes.len() < MAX_NOTES {
                 notes.push(format!("process {pid} ({}): recording ended: {excess}", comm.escape_debug()));
             }

@@ -25,7 +25,7 @@ use std::{
 use trace_format::preload::{Record, lost, op};
 
 use super::{
-    batch::{Batch, Chunk, ProcessImage, ThreadExit, ThreadSession, shared},
+    batch::{Batch, Chunk, ProcessImage, ThreadExit, ThreadSession},
     budget::Item,
     clock::Timeline,
     records::{self, Unit},
@@ -44,7 +44,6 @@ pub(crate) enum Step<'a> {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Stream {
     /// Its process, from its start to its end.
-    #[serde(with = "shared::option")]
     image: Option<Arc<ProcessImage>>,
     chunks: VecDeque<Chunk>,
     /// Index of the next record in the first chunk.

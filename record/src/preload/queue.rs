@@ -6,7 +6,7 @@ use std::{
     fs,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -19,7 +19,7 @@ use super::{
     records::Unit,
     region::Region,
 };
-use crate::compose::tasks::ProcessExit;
+use crate::{compose::tasks::ProcessExit, system::lock};
 
 /// A process that asked for its region.
 #[derive(Debug)]
@@ -84,28 +84,28 @@ impl DrainQueue {
 
     /// Adds a process, which is drained from now on. To be called before it gets its region.
     pub(crate) fn add(&self, process: NewProcess) {
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner).push(process.image.pid);
-        self.new.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        lock(&self.joined).push(process.image.pid);
+        lock(&self.new).push(process);
     }
 
     /// Takes the processes that were added since the last call.
     pub(super) fn take(&self) -> Vec<NewProcess> {
-        std::mem::take(&mut *self.new.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.new))
     }
 
     /// Takes the PIDs of the processes that joined since the last call.
     pub(crate) fn take_joined(&self) -> Vec<u32> {
-        std::mem::take(&mut *self.joined.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.joined))
     }
 
     /// Adds a process that is about to exit. The last time counts.
     pub(super) fn add_exit(&self, pid: u32, exit: ProcessExit) {
-        self.exits.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, exit);
+        lock(&self.exits).insert(pid, exit);
     }
 
     /// Returns the processes that have exited by themselves.
     pub(crate) fn exits(&self) -> BTreeMap<u32, ProcessExit> {
-        self.exits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.exits).clone()
     }
 
     /// Requests the last drain: no process records anything after it.
@@ -257,7 +257,7 @@ impl Spool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

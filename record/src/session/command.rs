@@ -44,7 +44,6 @@ impl Session<'_> {
         true
     }
 
-    /// Returns the exit of the command, if it has exited.
     pub(super) fn command_exit(&mut self) -> Option<CommandExit> {
         let command = self.command.as_ref()?;
         let exit = command.exit();

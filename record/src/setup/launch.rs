@@ -22,7 +22,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use crate::options::CommandExit;
+use crate::{options::CommandExit, system::lock};
 use witness::Witness;
 
 mod witness;
@@ -187,7 +187,7 @@ impl Launched {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Option<CommandExit>> {
-        self.exit.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.exit)
     }
 }
 

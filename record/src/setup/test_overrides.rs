@@ -4,20 +4,22 @@
 //! klock itself never calls the setters. They take effect when programs are loaded next.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex,
     atomic::{AtomicBool, Ordering},
 };
+
+use crate::system::lock;
 
 static MAP_SIZES: Mutex<Vec<(&'static str, u32)>> = Mutex::new(Vec::new());
 static SINGLE_PROBES: AtomicBool = AtomicBool::new(false);
 
 /// Sets the number of entries of these maps for later recordings of this process; other maps keep their size.
 pub fn set_map_sizes(sizes: &[(&'static str, u32)]) {
-    *MAP_SIZES.lock().unwrap_or_else(PoisonError::into_inner) = sizes.to_vec();
+    *lock(&MAP_SIZES) = sizes.to_vec();
 }
 
 pub(crate) fn map_sizes() -> Vec<(&'static str, u32)> {
-    MAP_SIZES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    lock(&MAP_SIZES).clone()
 }
 
 /// Makes later recordings of this process use one uprobe per function, as kernels before 6.10 need.

@@ -270,6 +270,11 @@ pub(crate) fn processor_time(pid: u32) -> Option<Duration> {
     Some(Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)))
 }
 
+/// Whether the first thread of a process runs, or would on a free processor.
+pub(crate) fn is_running(pid: u32) -> bool {
+    read_stat(Path::new(&format!("/proc/{pid}/stat"))).is_ok_and(|stat| stat.state == 'R')
+}
+
 fn ids_in(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

@@ -33,7 +33,6 @@ pub fn check_directory(path: &Path, options: &OutputOptions) -> Result<(), Outpu
     open(path, options).map(drop)
 }
 
-/// Opens the directory of the output `path`.
 pub(super) fn open(path: &Path, options: &OutputOptions) -> Result<OwnedFd, OutputError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -18,7 +18,6 @@ pub enum OutputError {
         "cannot write {}: it is a symbolic link; give the path that it points to, or remove it", path.display()
     )]
     SymbolicLink { path: PathBuf },
-    /// The path is a directory.
     #[error("cannot write {}: it is a directory; give the path of a file", path.display())]
     Directory { path: PathBuf },
     /// The path is not a regular file.

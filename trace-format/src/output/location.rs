@@ -24,7 +24,6 @@ use super::{Location, OutputError, OutputOptions, directory, is_descriptor, own_
 /// The thing at a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existing {
-    /// Nothing.
     Nothing,
     /// A regular file.
     Regular,

@@ -28,7 +28,6 @@ pub(crate) struct NamedFile {
 pub(crate) enum RecordingFiles {
     /// A device, pipe or socket, which takes the events alone.
     Stream(File),
-    /// Regular files.
     Regular(Box<RegularFiles>),
 }
 

@@ -165,7 +165,6 @@ impl Trace {
         Ok((file, metadata))
     }
 
-    /// Reads all rows of a side table.
     fn side_rows<T: TableRow>(&self, path: &Path, id: impl Fn(&T) -> i32) -> Result<Vec<T>, FormatError> {
         let mut all = Vec::new();
         self.each_side_row(path, id, |row| all.push(row))?;

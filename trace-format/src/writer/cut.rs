@@ -38,7 +38,6 @@ pub(super) struct Written<'a> {
     pub(super) journaled: usize,
 }
 
-/// Ends the file.
 pub(super) fn end(
     file: &NamedFile,
     all: Written<'_>,

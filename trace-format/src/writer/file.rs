@@ -158,7 +158,6 @@ impl<T: TableRow> SideTable<T> {
         Self::start(file.path(), Arc::clone(&file.file))
     }
 
-    /// Adds a row.
     pub(crate) fn add(&mut self, row: T) -> Result<(), FormatError> {
         self.rows.push(row);
         if self.rows.len() >= BATCH_ROWS { self.encode() } else { Ok(()) }

@@ -64,7 +64,6 @@ impl fmt::Debug for EventsFile {
 }
 
 impl EventsFile {
-    /// Starts the file.
     pub(super) fn start(file: CountingFile, properties: WriterProperties) -> Result<Self, ParquetError> {
         let schema = ArrowSchemaConverter::new().convert(&schema::arrow_schema(schema::EVENTS))?;
         let compressor = Compressor::new(LEVEL)

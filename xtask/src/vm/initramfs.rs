@@ -25,7 +25,6 @@ pub(super) const PROGRAMS: [&str; 2] = ["known_kernel", "known_sleeps"];
 /// The tools of libbpf-tools to compare with.
 const TOOLS: [&str; 2] = ["klockstat", "offcputime"];
 
-/// Returns the path of a tool of libbpf-tools.
 pub(super) fn tool_of_libbpf(tool: &str) -> Result<PathBuf> {
     Ok(unpacked("bookworm", "libbpf-tools")?.join("usr/sbin").join(tool))
 }

@@ -25,7 +25,6 @@ pub(super) struct HeldTimes {
     holding: Vec<TaskIndex>,
 }
 
-/// The holds of a task.
 #[derive(Debug, Default)]
 struct TaskHolds {
     /// The time with an open hold, by state, up to the last row.

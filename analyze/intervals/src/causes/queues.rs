@@ -35,7 +35,6 @@ struct Queue {
     waits: i64,
 }
 
-/// The queues of a lock.
 #[derive(Debug, Default)]
 struct LockQueues {
     /// All waits.

@@ -33,7 +33,6 @@ pub(super) struct Tasks {
     pub(super) steps_cut: u64,
 }
 
-/// A task.
 #[derive(Debug, Default)]
 pub(super) struct Task {
     /// Open waits in the order of their begin.
@@ -64,7 +63,6 @@ pub(super) struct Link {
     pub(super) is_idle: bool,
 }
 
-/// A wait that is open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenWait {
     pub(super) lock: LockId,

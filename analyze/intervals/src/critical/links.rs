@@ -63,7 +63,6 @@ impl Forward<'_> {
         Some(self.ended(ns, task, &wait, last, row))
     }
 
-    /// Returns the link of the row that ends a wait.
     fn ended(
         &mut self,
         ns: i64,

@@ -59,7 +59,6 @@ pub(super) struct Locks {
     losses: usize,
 }
 
-/// A lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     pub(super) is_condition: bool,

@@ -57,7 +57,6 @@ pub(super) enum LinkKind {
     Ready,
 }
 
-/// A note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     /// The time, which is not known of another task's change.

@@ -12,7 +12,6 @@ use crate::numbers::Numbered;
 /// All tasks that had a row, or may be on a path.
 pub(super) type Tasks = Numbered<Task>;
 
-/// A task.
 #[derive(Debug, Default)]
 pub(super) struct Task {
     pub(super) notes: Notes,
@@ -36,7 +35,6 @@ pub(super) struct Task {
     pub(super) released: Option<(LockIndex, i64)>,
 }
 
-/// A wait that is open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenWait {
     pub(super) lock: LockIndex,

@@ -42,9 +42,7 @@ impl Idle {
 /// The state of a lock on which something is open.
 #[derive(Debug, Default)]
 pub(super) struct LockState {
-    /// The lock.
     pub(super) lock: Option<LockId>,
-    /// Its rules.
     pub(super) rule: LockRule,
     /// The time up to which waits are charged.
     pub(super) now_ns: i64,

@@ -19,7 +19,6 @@ pub struct Rules {
     children: Arc<Children>,
 }
 
-/// The rules of one lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockRule {
     /// Whether the source records the length of its holds.

@@ -46,7 +46,6 @@ pub struct Filter {
 pub enum LockSelector {
     /// All locks at this address.
     Address(u64),
-    /// The lock with this id.
     Id(LockId),
     /// All locks of this name, in which `*` and `?` stand for text as in names of tasks; if there are none,
     /// all whose name contains it.

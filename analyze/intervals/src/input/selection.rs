@@ -45,7 +45,6 @@ pub struct Selection {
 /// Selects waits by their purpose.
 #[derive(Clone, Debug)]
 struct SelectedPurposes {
-    /// By purpose.
     has: [bool; Purpose::ALL.len()],
     /// Whether waits are left out only because they are idle.
     by_default: bool,

@@ -191,8 +191,18 @@ pub trait Sink {
         Needs::default()
     }
 
-    /// Receives the next item.
-    fn push(&mut self, item: Item<'_>);
+    /// Receives the next item: unless it says otherwise, holds and waits.
+    fn push(&mut self, item: Item<'_>) {
+        match item {
+            Item::Hold(hold) => self.hold(hold),
+            Item::Wait(wait) => self.wait(wait),
+            _ => {}
+        }
+    }
+
+    fn hold(&mut self, _hold: &Hold) {}
+
+    fn wait(&mut self, _wait: &Wait) {}
 
     /// Whether the rest of the trace need not be read.
     fn is_full(&self) -> bool {

@@ -220,7 +220,6 @@ struct TaskTime {
     waits: Vec<(LockId, Purpose)>,
     /// Locks that it tried to get: when it did last, and how often.
     tried: Vec<(LockId, i64, u32)>,
-    /// Locks that it has.
     held: FxHashSet<LockId>,
 }
 

@@ -24,7 +24,6 @@ choices! {
 /// A lock, or a class of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// One lock.
     Lock(LockId),
     /// The class of this lock, which is the first of its class.
     Class(LockId),

@@ -157,7 +157,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the edges from a node to other nodes.
     fn edges_to(&self, node: Node, edges: Range<usize>) -> Range<usize> {
         let sorted = &self.judge.edges[edges.clone()];
         let first = sorted.partition_point(|edge| edge.wanted.node < node);

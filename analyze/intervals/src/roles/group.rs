@@ -104,7 +104,6 @@ impl Group {
         }
     }
 
-    /// A task wakes others.
     pub(crate) fn wake(&mut self, task: TaskId) {
         self.tasks.entry(task).or_default().has_woken = true;
     }

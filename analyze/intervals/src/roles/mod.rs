@@ -82,7 +82,6 @@ pub(crate) struct Evidence {
     pub(crate) relayed: u64,
     /// Waits in batches of two or more.
     pub(crate) batched: u64,
-    /// Batches.
     pub(crate) batches: u64,
 }
 

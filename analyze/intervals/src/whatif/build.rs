@@ -34,7 +34,6 @@ struct Birth {
     object: u32,
 }
 
-/// A wait that is open.
 #[derive(Clone, Copy, Debug)]
 struct OpenWait {
     lock: LockId,

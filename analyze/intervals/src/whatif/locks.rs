@@ -6,7 +6,6 @@ use trace_format::Mode;
 
 use super::program::QueueOrder;
 
-/// A lock.
 #[derive(Debug, Default)]
 pub(super) struct LockState {
     writers: u32,

@@ -1,7 +1,6 @@
 //! The messages of a Perfetto trace, as far as klock writes them: `protos/perfetto/trace/` of
 //! <https://github.com/google/perfetto>.
 
-/// One packet of a trace.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TracePacket {
     #[prost(message, optional, tag = "6")]
@@ -128,7 +127,6 @@ pub(super) struct TrackDescriptor {
     pub(super) counter: Option<CounterDescriptor>,
 }
 
-/// A process.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ProcessDescriptor {
     #[prost(int32, optional, tag = "1")]
@@ -137,7 +135,6 @@ pub(super) struct ProcessDescriptor {
     pub(super) process_name: Option<String>,
 }
 
-/// A thread.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ThreadDescriptor {
     #[prost(int32, optional, tag = "1")]
@@ -148,7 +145,6 @@ pub(super) struct ThreadDescriptor {
     pub(super) thread_name: Option<String>,
 }
 
-/// A counter.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct CounterDescriptor {
     #[prost(string, optional, tag = "6")]

@@ -36,7 +36,6 @@ pub(super) enum Text {
     HoldOf(LockId),
     /// The name of a slice: a wait for this lock.
     WaitFor(LockId),
-    /// A category.
     Category(&'static str),
     /// The name of an annotation.
     Key(&'static str),
@@ -85,7 +84,6 @@ impl<'w> Packets<'w> {
         self.write(TracePacket { timestamp: Some(time(ns)), sequence_flags: Some(NEEDED), ..packet });
     }
 
-    /// Writes a packet.
     pub(super) fn write(&mut self, packet: TracePacket) {
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();

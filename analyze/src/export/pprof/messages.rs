@@ -110,7 +110,6 @@ pub(super) struct Line {
     pub(super) line: i64,
 }
 
-/// A function.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Function {
     /// Not 0.

@@ -194,7 +194,6 @@ impl<'a> Pairs<'a> {
 }
 
 impl Graphs<'_> {
-    /// Returns the node of a party in each graph.
     fn nodes(&self, lock: LockId, party: Parties, layer: impl Fn(&Graph) -> &Layer) -> OfBoth<usize> {
         let [of_tasks, of_code] = ends(self.names, lock, party);
         let [tasks, code] = &self.graphs;

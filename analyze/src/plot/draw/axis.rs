@@ -9,12 +9,10 @@ use output::units;
 /// The most digits that a tick may have.
 const DIGITS: usize = 6;
 
-/// One tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tick {
     /// Its time, in ns of the trace's clock.
     pub(super) ts_ns: i64,
-    /// Its label.
     pub(super) label: String,
 }
 
@@ -45,7 +43,7 @@ impl Axis {
             (far / scale.unsigned_abs()).to_string().len() + decimals
         };
         let zero = if digits(origin_ns) <= DIGITS { origin_ns } else { from_ns };
-        let clock = clock_seconds(zero);
+        let clock = units::timestamp(zero);
         let caption = if zero == origin_ns {
             format!("{unit} since the trace began (at {clock} s of CLOCK_MONOTONIC)")
         } else {
@@ -90,13 +88,6 @@ fn decimals(step: i64, scale: i64) -> usize {
         decimals += 1;
     }
     decimals
-}
-
-/// Seconds with all nine digits.
-fn clock_seconds(ns: i64) -> String {
-    let sign = if ns < 0 { "-" } else { "" };
-    let ns = ns.unsigned_abs();
-    format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
 #[cfg(test)]

@@ -87,7 +87,6 @@ impl<'a> Fill<'a> {
         Some(Span { from_ns, to_ns, open_start, open_end, blocker: Blocker::Unknown, woken_ns: None })
     }
 
-    /// Adds a hold to the track of its site.
     fn add_site(&mut self, hold: &Hold, span: Span) {
         let Some(last) = self.sites.len().checked_sub(1) else { return };
         let at = self.site_of.get(&self.context.site(hold.stack)).copied().unwrap_or(last);

@@ -9,7 +9,6 @@ use intervals::{
     items::State,
 };
 
-/// The sums of a path.
 #[derive(Debug, Default)]
 pub(super) struct PathSums {
     /// By group of roots and lock.

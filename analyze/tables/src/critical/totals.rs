@@ -76,7 +76,6 @@ impl PathTotals {
         self.path_ns = lengths.fold(self.path_ns, i64::saturating_add);
     }
 
-    /// Adds the parts of the paths of a trace.
     pub(super) fn add(&mut self, parts: &PathParts, has_states: bool) {
         self.has_states &= has_states;
         self.parts.merge(parts);

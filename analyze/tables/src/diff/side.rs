@@ -16,7 +16,7 @@ use intervals::{
     input::names::{Names, Point},
     input::trust::{Trust, TrustCounter},
     input::{Input, names, readers},
-    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
+    items::{Columns, Hold, HoldState, Needs, Outcome, Sink, Wait},
 };
 use output::error::AnalyzeError;
 
@@ -199,16 +199,6 @@ impl Sink for RecordingSums<'_> {
         Needs::columns(Columns::Times)
     }
 
-    fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Hold(hold) => self.hold(hold),
-            Item::Wait(wait) => self.wait(wait),
-            _ => {}
-        }
-    }
-}
-
-impl RecordingSums<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.input.selection.selects_hold(hold) {
             return;

@@ -261,7 +261,6 @@ fn add_holds(columns: &mut Vec<Of>) {
     columns.push(site("Site of the acquisition."));
 }
 
-/// Declares the columns of the task and the lock.
 fn add_task_and_lock(columns: &mut Vec<Of>) {
     columns.extend([
         Of::count("task_id", |row| Some(row.task.as_ref()?.id), "Id of the task.").programs(),

@@ -16,7 +16,7 @@ use crate::{
 };
 use intervals::{
     input::Input,
-    items::{Hold, Item, Outcome, Sink, Wait},
+    items::{Hold, Outcome, Sink, Wait},
 };
 use output::{Column, Kind, error::AnalyzeError};
 
@@ -137,16 +137,6 @@ impl Counter<'_> {
 }
 
 impl Sink for Counter<'_> {
-    fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Hold(hold) => self.hold(hold),
-            Item::Wait(wait) => self.wait(wait),
-            _ => {}
-        }
-    }
-}
-
-impl Counter<'_> {
     fn hold(&mut self, hold: &Hold) {
         if self.input.selection.selects_hold(hold) && !self.is_idle(hold.lock, hold.stack) {
             self.row(hold.task).locks.insert(hold.lock);

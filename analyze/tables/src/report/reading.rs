@@ -134,7 +134,6 @@ pub struct Summing<'a> {
     trust: TrustCounter,
 }
 
-/// The sums of one row.
 #[derive(Default)]
 struct RowSums {
     /// The plain holds, which are not in `sums`.

@@ -15,7 +15,7 @@ use intervals::{
     engine::Rules,
     input::Input,
     input::trust::TrustCounter,
-    items::{Columns, Hold, HoldState, Item, Needs, Outcome, Sink, Wait},
+    items::{Columns, Hold, HoldState, Needs, Outcome, Sink, Wait},
 };
 
 sums! {
@@ -150,7 +150,6 @@ impl Filling<'_> {
         }
     }
 
-    /// Adds a hold to a row.
     #[inline]
     fn add_hold(&mut self, row: u32, hold: &Hold) {
         let add_time = |cell: &mut CellSums, ns| cell.hold_ns = cell.hold_ns.saturating_add(ns);
@@ -164,16 +163,6 @@ impl Sink for Filling<'_> {
         Needs::columns(Columns::Times)
     }
 
-    fn push(&mut self, item: Item<'_>) {
-        match item {
-            Item::Hold(hold) => self.hold(hold),
-            Item::Wait(wait) => self.wait(wait),
-            _ => {}
-        }
-    }
-}
-
-impl Filling<'_> {
     fn hold(&mut self, hold: &Hold) {
         if !self.input.selection.selects_hold_any_time(hold) || hold.end_ns < self.window.0 {
             return;

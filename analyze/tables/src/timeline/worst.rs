@@ -20,7 +20,7 @@ use crate::{
     Table,
     cells::Cells,
     frame::{Lines, failed, sums},
-    gather::{self, Finish, Gather},
+    gather::{self, Gather},
     key::{By, Key, RowKey, Subject},
     key_columns,
     rank::{self, OrderBy, Rows, ascending, count, duration, measure, order_by},
@@ -84,7 +84,9 @@ pub(crate) fn worst_of_inputs(
     options: &Options,
     readers: usize,
 ) -> Result<WorstPeriods, AnalyzeError> {
-    gather::table(inputs, readers, gather_worst(inputs, options)?)
+    let mut gathered = gather_worst(inputs, options)?;
+    gather::read(inputs, readers, &mut gathered)?;
+    gathered.finish()
 }
 
 /// Gathers the acquisitions of all traces.
@@ -149,10 +151,8 @@ impl<'a> Gather for GatheredWorst<'a> {
     }
 }
 
-impl Finish for GatheredWorst<'_> {
-    type Table = WorstPeriods;
-
-    fn finish(self) -> Result<WorstPeriods, AnalyzeError> {
+impl GatheredWorst<'_> {
+    pub fn finish(self) -> Result<WorstPeriods, AnalyzeError> {
         let Self { inputs, options, period_ns, order, ids, lines, unknown, trusts } = self;
         let average = col("wait_total_ns") / col("count");
         let average = when(col("count").eq(lit(0))).then(lit(0)).otherwise(average).alias("wait_avg_ns");

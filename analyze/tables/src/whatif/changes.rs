@@ -207,7 +207,6 @@ pub(super) fn resolve(
     Ok((changes, changed))
 }
 
-/// Returns the selected locks of a program.
 fn locks(selector: &LockSelector, input: &Input<'_>, program: &Program) -> Result<Vec<usize>, AnalyzeError> {
     let selected = input.locks(selector)?;
     let found: Vec<usize> = selected.iter().filter_map(|lock| program.lock_index(*lock)).collect();

@@ -13,6 +13,8 @@ use intervals::{
 };
 use output::layout::STACK_SEPARATOR;
 
+/// System calls that wait until a disk has written.
+const FLUSHES: [&str; 6] = ["fdatasync", "fsync", "msync", "sync", "sync_file_range", "syncfs"];
 /// The functions of a stack in which a holder slept: the innermost ones are often of the C library.
 pub(super) const FRAMES: usize = 4;
 
@@ -38,6 +40,8 @@ pub(super) struct FactNames {
     pub(super) sites: Vec<String>,
     /// The system call and the functions in which its holders slept.
     pub(super) slept_in: Option<String>,
+    /// Whether that call waits until a disk has written, which may do so for one task at a time.
+    pub(super) waits_for_disk: bool,
     /// Whether its holders were stopped for longer than they slept anywhere.
     pub(super) were_stopped: bool,
     /// The site whose holders slept longest.
@@ -123,6 +127,9 @@ impl FactNames {
                 .map(|row| row.kind),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
             slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
+            waits_for_disk: most(&slept_in)
+                .and_then(|(syscall, _)| syscall)
+                .is_some_and(|syscall| FLUSHES.contains(&&*syscall.name())),
             were_stopped,
             slept_at: slept_at.map(|(number, _)| site(*number)),
             waited_at: most(&parts.waited_at)

@@ -132,7 +132,10 @@ impl Rules<'_> {
             change: Some((
                 ChangeKind::NoSleep,
                 format!("{}=later", names.id),
-                "with that sleep after the release",
+                match names.waits_for_disk {
+                    true => "with that sleep after the release, if the disk serves several at once",
+                    false => "with that sleep after the release",
+                },
             )),
             ..self.seen(parts.asleep_ns, 30 * PERCENT)
         }

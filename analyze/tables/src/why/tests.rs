@@ -333,6 +333,19 @@ const TEXT: &str = "
 ";
 
 #[test]
+fn a_sleep_in_a_call_that_waits_for_the_disk_is_predicted_for_a_disk_that_serves_several_at_once() {
+    let said = |state: &str| {
+        let trace = testing::trace(&TEXT.replace("state=interruptible", state));
+        written(&why(&[trace.trace], &WhyOptions::default()).unwrap(), Text, None)
+    };
+    let flushed = said("state=uninterruptible syscall=fsync");
+    let change = "with that sleep after the release, if the disk serves several at once: length";
+    assert!(flushed.contains(change), "{flushed}");
+    let read = said("state=interruptible syscall=read");
+    assert!(read.contains("with that sleep after the release: length"), "{read}");
+}
+
+#[test]
 fn text_says_what_the_holder_did_and_the_next_step() {
     let table = why(&[testing::trace(TEXT).trace], &WhyOptions::default()).unwrap();
     let expected = "\

@@ -156,7 +156,6 @@ pub(super) struct Rules<'a> {
     pub(super) facts: &'a Facts,
     pub(super) parts: WaitParts,
     pub(super) is_long_site: bool,
-    /// The few long holds, and all others.
     pub(super) few_long: Option<[LongHolds; 2]>,
     pub(super) are_all_long: bool,
     pub(super) has_hog: bool,

@@ -16,17 +16,13 @@ use crate::{
         locks::Space,
         user::fact::{Action, Begin, Fact, Outcome, mode_of},
     },
-    preload::{
-        batch::{ProcessImage, shared},
-        records::Unit,
-    },
+    preload::{batch::ProcessImage, records::Unit},
 };
 
 /// A process that records itself.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Image {
     /// The process, with its account.
-    #[serde(with = "shared")]
     pub(crate) process: Arc<ProcessImage>,
     pub(crate) space: Space,
     /// Its threads by the thread ids that the process sees: a lock names its owner by these.

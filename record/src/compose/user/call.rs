@@ -93,7 +93,6 @@ impl Call {
         has_word(self.kind, self.address, word).then_some(WaitTarget::Lock)
     }
 
-    /// The address of its lock, with its address space.
     pub(crate) fn address(&self) -> (Space, u64) {
         (self.space, self.address)
     }

@@ -5,6 +5,8 @@ use std::{
     thread,
 };
 
+use crate::system::lock;
+
 /// The kernel waits for all CPUs, some 15 ms, after each change of an array of maps and each probe that is
 /// removed. These waits overlap: 256 changes for 64 CPUs take as long as 4.
 const THREADS: usize = 64;
@@ -16,10 +18,10 @@ pub(super) fn side_by_side<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> 
     let results = Mutex::new(Vec::new());
     let worker = || {
         loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = lock(&queue).next();
             let Some((at, item)) = next else { return };
             let result = (at, work(item));
-            results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+            lock(&results).push(result);
         }
     };
     thread::scope(|scope| {

@@ -2,7 +2,7 @@
 //! not answer.
 
 use std::{
-    fs, io,
+    io,
     os::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt as _},
@@ -22,7 +22,10 @@ use super::{
     message::{receive, send},
     opener, parser, sandbox,
 };
-use crate::{stop::Stop, system::priority::raise_priority_of};
+use crate::{
+    stop::Stop,
+    system::{priority::raise_priority_of, procfs},
+};
 
 /// First argument of a helper process.
 pub(super) const ARGUMENT: &str = "__target-files";
@@ -202,7 +205,7 @@ impl Running {
     fn wait_for_answer(&self, limit: &WaitLimit) -> Result<(), CallError> {
         let started = Instant::now();
         // Known when the answer is late: most answers come before.
-        let mut ticks_at_start = None;
+        let mut time_at_start = None;
         loop {
             let timeout = Timespec::try_from(LOOK_INTERVAL.min(limit.limit)).unwrap_or_default();
             if poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout))
@@ -213,36 +216,23 @@ impl Running {
             if limit.is_over() {
                 return Err(CallError::Stopped);
             }
-            let ticks_at_start = *ticks_at_start.get_or_insert_with(|| self.usage().ticks);
+            let time_at_start = *time_at_start.get_or_insert_with(|| self.processor_time());
             if started.elapsed() < limit.limit {
                 continue;
             }
             // Whether it is stuck or only slow depends on the processor time that it got, not on that which
             // passed.
-            let usage = self.usage();
-            let per_second = rustix::param::clock_ticks_per_second().max(1);
-            let used = Duration::from_millis(1000 * usage.ticks.saturating_sub(ticks_at_start) / per_second);
-            if used >= limit.limit || !usage.computes || started.elapsed() >= BUSY_FACTOR * limit.limit {
+            let used = self.processor_time().saturating_sub(time_at_start);
+            let is_stuck = !procfs::is_running(self.child.id());
+            if used >= limit.limit || is_stuck || started.elapsed() >= BUSY_FACTOR * limit.limit {
                 return Err(CallError::Timeout);
             }
         }
     }
 
-    fn usage(&self) -> Usage {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        // pid (comm) state ...; user and system time are fields 14 and 15.
-        let fields: Vec<&str> =
-            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
-        let number =
-            |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-        Usage { computes: fields.first() == Some(&"R"), ticks: number(11) + number(12) }
+    fn processor_time(&self) -> Duration {
+        procfs::processor_time(self.child.id()).unwrap_or_default()
     }
-}
-
-/// The processor time of a helper.
-struct Usage {
-    computes: bool,
-    ticks: u64,
 }
 
 /// Runs this process as a helper, if its arguments ask for that. Returns its exit code.

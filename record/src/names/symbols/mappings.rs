@@ -217,7 +217,6 @@ impl Mappings {
         })
     }
 
-    /// Returns the mapping of the code at an address.
     pub(crate) fn find_code(
         &self,
         incarnation: Incarnation,

@@ -5,7 +5,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -15,7 +15,10 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::records::{self, Switch, SwitchAction};
-use crate::{kernel::perf_ring::Ring, system::priority::raise_priority};
+use crate::{
+    kernel::perf_ring::Ring,
+    system::{lock, priority::raise_priority},
+};
 
 /// Maximum time between two looks at the request to stop.
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -87,7 +90,7 @@ impl Drain {
 
     /// Returns the rings, for which the thread waits meanwhile.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Rings> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.0)
     }
 }
 
@@ -110,7 +113,7 @@ fn run(mut events: Vec<OwnedFd>, rings: &Mutex<Rings>, stop: &AtomicBool) {
         let is_ready = poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0);
         let ended: Vec<bool> = fds.iter().map(|fd| fd.revents().contains(PollFlags::HUP)).collect();
         if is_ready {
-            rings.lock().unwrap_or_else(PoisonError::into_inner).drain();
+            lock(rings).drain();
         }
         // An event without tasks stays ready.
         let mut ended = ended.into_iter();

@@ -83,7 +83,6 @@ pub(super) fn counts(printed: &str) -> Result<Vec<Count>> {
     printed.lines().filter_map(|line| line.strip_prefix("COUNT ")).map(count).collect()
 }
 
-/// The records of each thread on each lock, by kind and mode.
 type ByLock = HashMap<(i32, u32, LockKind, Mode), Records>;
 
 pub(super) fn by_lock(trace: &Trace) -> Result<ByLock> {

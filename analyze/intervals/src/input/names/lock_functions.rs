@@ -10,7 +10,6 @@ pub(super) fn is_recorder_function(frame: &Frame) -> bool {
     RECORDER.has(frame)
 }
 
-/// Whether a frame is a lock function of the kernel.
 pub(super) fn is_kernel_lock_function(frame: &Frame) -> bool {
     KERNEL.has(frame)
 }
@@ -87,7 +86,6 @@ static RECORDER: LazyLock<Functions> = LazyLock::new(|| {
     )
 });
 
-/// Lock functions of the kernel.
 static KERNEL: LazyLock<Functions> = LazyLock::new(|| {
     Functions::new(
         "

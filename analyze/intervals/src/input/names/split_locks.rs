@@ -119,7 +119,6 @@ impl SplitLocks {
         &self.mutexes
     }
 
-    /// Returns the kind and the lock of a row.
     fn of(&self, row: &impl EventRow) -> (EventKind, Option<LockId>) {
         let kind = row.kind();
         let Some(lock) = row.lock() else { return (kind, None) };

@@ -4,11 +4,8 @@
 /// The table above the trust block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// The report.
     Report,
-    /// Blame.
     Blame,
-    /// The timeline.
     Timeline,
     /// A histogram of waits.
     WaitHist,
@@ -24,11 +21,8 @@ pub enum About {
     Holds,
     /// Off-CPU times.
     OffCpu,
-    /// Lock orders.
     LockOrder,
-    /// A critical path.
     CriticalPath,
-    /// A replay.
     Replay,
 }
 

@@ -54,7 +54,6 @@ impl TrustCounter {
         self.0.merge(other.0);
     }
 
-    /// Returns the trust block of a trace.
     pub(in crate::input) fn block(
         self,
         trace: &Trace,
