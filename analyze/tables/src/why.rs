@@ -38,6 +38,7 @@ mod predictions;
 mod tests;
 mod usage;
 mod verdicts;
+mod waiters;
 
 pub use answer::Answer;
 pub use facts::WaitParts;

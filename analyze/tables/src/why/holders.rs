@@ -1,5 +1,5 @@
-//! The sentences of verdicts on what holders do: they sleep, lack a CPU, hold the lock too long or while others
-//! poll for it, or were not recorded.
+//! The sentences of verdicts on what holders do: they sleep, lack a CPU, wait for another lock, hold the lock
+//! too long, too often or while others poll for it, or were not recorded.
 
 use std::cmp::Reverse;
 
@@ -11,6 +11,7 @@ use super::{
     verdicts::{PERCENT, Rule, Rules, mean, percent},
 };
 use crate::whatif::ChangeKind;
+use intervals::items::State;
 use output::units;
 
 impl Rules<'_> {
@@ -286,6 +287,84 @@ impl Rules<'_> {
         }
     }
 
+    pub(super) fn nested(&self) -> Rule {
+        let Self { facts, parts, .. } = *self;
+        let (rule, trace) = (self.rule(parts.nested_ns, 30 * PERCENT), &facts.names.trace);
+        let Some(nested) = &facts.names.nested else { return Rule { holds: false, ..rule } };
+        Rule {
+            heading: "its holders wait for another lock",
+            evidence: format!(
+                "for {} of the waiting, its holder waited itself, most for {}",
+                self.share(parts.nested_ns),
+                nested.name
+            ),
+            advice: format!("begin with that lock: `klock why{trace} --lock {}`", nested.word),
+            change: Some((ChangeKind::Hold, format!("{}=0.5", nested.id), "half as long")),
+            ..rule
+        }
+    }
+
+    pub(super) fn hog(&self) -> Rule {
+        let facts = self.facts;
+        Rule {
+            heading: "one thread takes it again before others do",
+            holds: self.has_hog,
+            value: Some((self.hog_share(), 75 * PERCENT)),
+            explains_ns: Some(facts.hog_caused_ns),
+            evidence: format!(
+                "{} has {} of the hold time; {} acquisitions overtook one that had come before",
+                facts.names.hog.as_deref().unwrap_or("one thread"),
+                percent(facts.hog_ns, facts.all_held_ns),
+                units::exact(facts.overtaken_max)
+            ),
+            advice: "let it release the lock for longer, or take it less often".into(),
+            change: Some((ChangeKind::Fifo, facts.names.id.clone(), "first come, first served")),
+        }
+    }
+
+    pub(super) fn too_often(&self) -> Rule {
+        let Self { facts, parts, is_long_site, few_long, are_all_long, has_hog, .. } = *self;
+        let rule = self.rule(parts.holding_ns, 50 * PERCENT);
+        Rule {
+            heading: "it is taken too often",
+            holds: rule.holds
+                && self.held() >= 20 * PERCENT
+                && !(is_long_site || few_long.is_some() || are_all_long || has_hog),
+            evidence: format!(
+                "taken {} times per second for {} on average, it is held {} of the time",
+                facts.rate(),
+                mean(facts.all_held_ns, facts.acquisitions),
+                percent(facts.held_ns, facts.span_ns)
+            ),
+            advice: format!(
+                "take it less often: batch the work, or give each thread or each part of the data a lock of its own{}",
+                self.record()
+            ),
+            change: Some((ChangeKind::Shard, format!("{}=4", facts.names.id), "four locks instead")),
+            ..rule
+        }
+    }
+
+    pub(super) fn long_hold(&self) -> Rule {
+        let Some(stall) = &self.facts.stall else { return Rule::default() };
+        let (did, advice) = stalled(stall.state);
+        Rule {
+            heading: "one hold was long because its thread did not run",
+            holds: self.is_quiet(),
+            value: units::ppm(stall.stalled_ns, stall.hold_ns).map(|share| (share, 50 * PERCENT)),
+            evidence: format!(
+                "{} held it for {} at {}, all others for {} on average; during {} of that it {did}",
+                stall.task,
+                units::duration(stall.hold_ns),
+                stall.at,
+                mean(stall.others.1, stall.others.0),
+                units::duration(stall.state_ns)
+            ),
+            advice: format!("nobody is slowed down by it as yet; {advice}"),
+            ..Rule::default()
+        }
+    }
+
     /// Returns a rule that looks at this part. Without off-CPU times, no time asleep does not mean that
     /// nobody slept.
     fn seen(&self, ns: i64, limit: i64) -> Rule {
@@ -298,4 +377,21 @@ impl Rules<'_> {
 fn is_rival(task: &str, names: &FactNames) -> bool {
     let comm = |label: &str| label.split(" (").next().unwrap_or_default().to_owned();
     !is_klock(task) && names.waiter.as_deref().is_none_or(|waiter| comm(waiter) != comm(task))
+}
+
+/// Returns what a task did in a state, and what helps.
+const fn stalled(state: State) -> (&'static str, &'static str) {
+    const SLEEP: &str = "do that before the lock is taken, or after it is released";
+    match state {
+        State::Lock => ("waited for another lock", "take that lock first, or release this one before"),
+        State::Idle => ("waited for a condition variable or the like", SLEEP),
+        State::Uninterruptible => ("slept uninterruptibly", SLEEP),
+        State::Asleep => ("slept", SLEEP),
+        State::Stopped => {
+            ("was stopped", "find out who stops it: a debugger, job control of a shell, kill -STOP")
+        }
+        State::Preempted | State::Ready | State::Running | State::Unknown => {
+            ("was ready to run, without a CPU", "use fewer threads, or give them more CPU time (a quota?)")
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The verdicts on a lock, one arm of [`Rules::apply`] each: the rule that decides it, its heading, the
-//! sentence with its numbers, the next step, and the change of which the gain is predicted.
+//! The verdicts on a lock, and which of them are said. A function makes each: the rule that decides it, its
+//! heading, the sentence with its numbers, the next step, and the change of which the gain is predicted.
 //!
 //! For example, `nested` holds if the holders of the lock waited for other locks during 30 % of the waiting
 //! or more. Rules compare a share with a limit, and hold at equality. Shares are of all waiting for the lock,
@@ -15,7 +15,7 @@ use super::{
     predictions::Prediction,
 };
 use crate::whatif::{Change, ChangeKind};
-use intervals::{engine::deadlock::DeadlockKind, items::State};
+use intervals::engine::deadlock::DeadlockKind;
 use output::{choices, units};
 
 choices! {
@@ -67,7 +67,7 @@ pub(super) const PERCENT: i64 = 10_000;
 /// The share of the lifetime of one task, in millionths, from which on waiting slows that task down.
 const VICTIM: i64 = 10 * PERCENT;
 /// The least number of acquisitions that say how a lock is used.
-const MANY: i64 = 100;
+pub(super) const MANY: i64 = 100;
 
 /// A verdict on a lock, and whether its rule holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -177,7 +177,7 @@ impl<'a> Rules<'a> {
         let is_long = facts
             .worst_site()
             .is_some_and(|site| facts.is_long(site) && facts.few_long_holds([&facts.sites[site]]).is_none());
-        let has_most = rules.hog() >= 75 * PERCENT && facts.overtaken_max >= MANY;
+        let has_most = rules.hog_share() >= 75 * PERCENT && facts.overtaken_max >= MANY;
         let is_long_site = is_long
             && rules.part(rules.worst_ns()) >= 30 * PERCENT
             && rules.with_cpu(rules.worst_ns()) >= 50 * PERCENT;
@@ -238,12 +238,12 @@ impl<'a> Rules<'a> {
     }
 
     /// Returns the share of the time in which the tasks that waited for it lived that it is held.
-    fn held(&self) -> i64 {
+    pub(super) fn held(&self) -> i64 {
         units::ppm(self.facts.held_ns, self.facts.span_ns).unwrap_or(0)
     }
 
     /// Returns the share in the hold time of the task with the most.
-    fn hog(&self) -> i64 {
+    pub(super) fn hog_share(&self) -> i64 {
         units::ppm(self.facts.hog_ns, self.facts.all_held_ns).unwrap_or(0)
     }
 
@@ -258,7 +258,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Whether it slows nobody down: neither its waiters on average, nor one of them.
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         self.pressure() < PERCENT && self.are_waits_quiet()
     }
 
@@ -298,189 +298,51 @@ impl<'a> Rules<'a> {
 
     /// Applies the rule of a verdict.
     fn apply(&self, verdict: Verdict) -> Rule {
-        use Verdict as V;
-        let Self { facts, parts, is_long_site, few_long, are_all_long, has_hog, is_convoy } = *self;
-        let names = &facts.names;
-        let (share, part) = (|ns| self.share(ns), |ns, limit| self.rule(ns, limit));
-        let is_without_cpu = facts.runq_ns > 0 && facts.runq_ns >= parts.handoff_ns / 2;
-        let woken = format!("; waiters were ready to run, without a CPU, for {}", share(facts.runq_ns));
-        let handoff = Rule {
-            evidence: format!(
-                "no task held it during {} of the waiting: {} for each acquisition that waited{}",
-                share(parts.handoff_ns),
-                mean(parts.handoff_ns, facts.contended),
-                if is_without_cpu { &woken } else { "" }
-            ),
-            advice: if facts.is_busy || is_without_cpu {
-                "fewer threads or larger pieces of work: who wakes up waits for one of the processors, which are busy".into()
-            } else {
-                "fewer threads or larger pieces of work; let waiters spin before they sleep; no priority inheritance where it is not needed".into()
-            },
-            change: Some((
-                ChangeKind::Handoff,
-                format!("{}=0", names.id),
-                "with hand-offs that take no time",
-            )),
-            ..part(parts.handoff_ns, 50 * PERCENT)
-        };
-        // Without holds, a lock is never known to be free.
-        let handoff = if facts.is_unmeasured { Rule::default() } else { handoff };
-        let of_deadlock = deadlock(facts.deadlock.unwrap_or(DeadlockKind::Order));
         match verdict {
-            V::Deadlock => Rule {
-                heading: "tasks wait for each other for ever",
-                holds: facts.deadlock.is_some(),
-                explains_ns: facts.deadlock.map(|_| parts.waited_ns),
-                evidence: of_deadlock.0.into(),
-                advice: of_deadlock.1.into(),
-                ..Rule::default()
-            },
-            V::Quiet => {
-                let pressure = self.pressure();
-                let of_time = percent(parts.waited_ns, facts.lifetimes_ns);
-                Rule {
-                    heading: "this lock slows nobody down",
-                    holds: self.is_quiet(),
-                    value: Some((pressure, PERCENT)),
-                    evidence: format!("the threads that waited for it did so for {of_time} of their time"),
-                    advice: "`perf record` shows where the program runs, `klock record --off-cpu` where it sleeps".into(),
-                    ..Rule::default()
-                }
-            }
-            V::NotRecorded => self.not_recorded(),
-            V::Nested => {
-                let (rule, trace) = (part(parts.nested_ns, 30 * PERCENT), &names.trace);
-                let Some(nested) = &names.nested else { return Rule { holds: false, ..rule } };
-                Rule {
-                    heading: "its holders wait for another lock",
-                    evidence: format!("for {} of the waiting, its holder waited itself, most for {}", share(parts.nested_ns), nested.name),
-                    advice: format!("begin with that lock: `klock why{trace} --lock {}`", nested.word),
-                    change: Some((ChangeKind::Hold, format!("{}=0.5", nested.id), "half as long")),
-                    ..rule
-                }
-            }
-            V::Herd => {
-                let (wakes, woken, vain) = facts.herds;
-                let limit = 50 * PERCENT;
-                let herd = units::ppm(facts.herd_ns, parts.waited_ns);
-                let herd = herd.unwrap_or(i64::from(facts.herd_ns > 0) * limit);
-                Rule {
-                    heading: "a wake-up wakes many threads, and most find nothing to do",
-                    holds: facts.herd_ns > 0 && herd >= limit,
-                    value: Some((herd, limit)),
-                    evidence: format!(
-                        "on average a signal woke {} threads, and {} of them waited again at once (signals: {}); it took these {} each to get the lock, {} beside the waiting",
-                        units::exact(woken.checked_div(wakes).unwrap_or(0)),
-                        percent(vain, woken),
-                        units::exact(wakes),
-                        mean(facts.herd_ns, vain),
-                        units::duration(facts.herd_ns)
-                    ),
-                    advice: "wake one thread for each piece of work: pthread_cond_signal in place of pthread_cond_broadcast".into(),
-                    ..Rule::default()
-                }
-            }
-            V::Polled => self.polled(),
-            V::HolderAsleep => self.holder_asleep(),
-            V::HolderPreempted => self.holder_preempted(),
-            V::ReadersBlockWriter => Rule {
-                heading: "readers keep writers waiting",
-                evidence: format!("for {} of the waiting, a writer waited for readers", share(facts.exclusive_by_shared_ns)),
-                advice: "let writers go first (PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP), or replace the data instead of changing it".into(),
-                ..part(facts.exclusive_by_shared_ns, 50 * PERCENT)
-            },
-            V::WriterBlocksReaders => Rule {
-                heading: "writers keep readers waiting",
-                evidence: format!("for {} of the waiting, a reader waited for a writer", share(facts.shared_by_exclusive_ns)),
-                advice: format!("shorten what writers do: `klock report{} --by site --mode exclusive --lock {}`", names.trace, names.lock),
-                ..part(facts.shared_by_exclusive_ns, 50 * PERCENT)
-            },
-            V::LongSite => self.long_site(),
-            V::FewLongHolds => self.few_long_holds(),
-            V::Hog => Rule {
-                heading: "one thread takes it again before others do",
-                holds: has_hog,
-                value: Some((self.hog(), 75 * PERCENT)),
-                explains_ns: Some(facts.hog_caused_ns),
-                evidence: format!(
-                    "{} has {} of the hold time; {} acquisitions overtook one that had come before",
-                    names.hog.as_deref().unwrap_or("one thread"),
-                    percent(facts.hog_ns, facts.all_held_ns),
-                    units::exact(facts.overtaken_max)
-                ),
-                advice: "let it release the lock for longer, or take it less often".into(),
-                change: Some((ChangeKind::Fifo, names.id.clone(), "first come, first served")),
-            },
-            V::TooOften => {
-                let rule = part(parts.holding_ns, 50 * PERCENT);
-                Rule {
-                    heading: "it is taken too often",
-                    holds: rule.holds
-                        && self.held() >= 20 * PERCENT
-                        && !(is_long_site || few_long.is_some() || are_all_long || has_hog),
-                    evidence: format!(
-                        "taken {} times per second for {} on average, it is held {} of the time",
-                        facts.rate(),
-                        mean(facts.all_held_ns, facts.acquisitions),
-                        percent(facts.held_ns, facts.span_ns)
-                    ),
-                    advice: format!("take it less often: batch the work, or give each thread or each part of the data a lock of its own{}", self.record()),
-                    change: Some((ChangeKind::Shard, format!("{}=4", names.id), "four locks instead")),
-                    ..rule
-                }
-            }
-            V::Convoy => Rule {
-                heading: if is_without_cpu {
-                    "a convoy: it is free, but each waiter has to get a processor first"
-                } else {
-                    "a convoy: it is free, but each waiter has to wake up first"
-                },
-                holds: is_convoy,
-                value: (!facts.is_unmeasured).then(|| (self.part(facts.convoy_wait_ns), 50 * PERCENT)),
-                ..handoff
-            },
-            V::Handoff => Rule {
-                heading: if is_without_cpu {
-                    "it is free while the next waiter waits for a processor"
-                } else {
-                    "it is free while the next waiter wakes up"
-                },
-                holds: handoff.holds && !is_convoy,
-                ..handoff
-            },
-            V::OnlyWritten => {
-                let shared = units::ppm(facts.shared, facts.acquisitions).unwrap_or(0);
-                let is_rare = facts.acquisitions >= MANY && shared < PERCENT;
-                let (shares, all) = (units::exact(facts.shared), units::exact(facts.acquisitions));
-                Rule {
-                    heading: "a reader-writer lock that hardly anybody reads",
-                    // Readers that wait are few because they wait.
-                    holds: facts.can_be_shared && is_rare && self.part(facts.shared_by_exclusive_ns) < PERCENT,
-                    value: facts.can_be_shared.then_some((shared, PERCENT)),
-                    evidence: format!("{shares} of {all} acquisitions shared it"),
-                    advice: "a mutex does the same for less".into(),
-                    ..Rule::default()
-                }
-            }
-            V::LongHold => {
-                let Some(stall) = &facts.stall else { return Rule::default() };
-                let (did, advice) = stalled(stall.state);
-                Rule {
-                    heading: "one hold was long because its thread did not run",
-                    holds: self.is_quiet(),
-                    value: units::ppm(stall.stalled_ns, stall.hold_ns).map(|share| (share, 50 * PERCENT)),
-                    evidence: format!(
-                        "{} held it for {} at {}, all others for {} on average; during {} of that it {did}",
-                        stall.task,
-                        units::duration(stall.hold_ns),
-                        stall.at,
-                        mean(stall.others.1, stall.others.0),
-                        units::duration(stall.state_ns)
-                    ),
-                    advice: format!("nobody is slowed down by it as yet; {advice}"),
-                    ..Rule::default()
-                }
-            }
+            Verdict::Deadlock => self.deadlock(),
+            Verdict::Quiet => self.quiet(),
+            Verdict::NotRecorded => self.not_recorded(),
+            Verdict::Nested => self.nested(),
+            Verdict::Herd => self.herd(),
+            Verdict::Polled => self.polled(),
+            Verdict::HolderAsleep => self.holder_asleep(),
+            Verdict::HolderPreempted => self.holder_preempted(),
+            Verdict::ReadersBlockWriter => self.readers_block_writer(),
+            Verdict::WriterBlocksReaders => self.writer_blocks_readers(),
+            Verdict::LongSite => self.long_site(),
+            Verdict::FewLongHolds => self.few_long_holds(),
+            Verdict::Hog => self.hog(),
+            Verdict::TooOften => self.too_often(),
+            Verdict::Convoy => self.convoy(),
+            Verdict::Handoff => self.handoff(),
+            Verdict::OnlyWritten => self.only_written(),
+            Verdict::LongHold => self.long_hold(),
+        }
+    }
+
+    fn deadlock(&self) -> Rule {
+        let Self { facts, parts, .. } = *self;
+        let (evidence, advice) = deadlock(facts.deadlock.unwrap_or(DeadlockKind::Order));
+        Rule {
+            heading: "tasks wait for each other for ever",
+            holds: facts.deadlock.is_some(),
+            explains_ns: facts.deadlock.map(|_| parts.waited_ns),
+            evidence: evidence.into(),
+            advice: advice.into(),
+            ..Rule::default()
+        }
+    }
+
+    fn quiet(&self) -> Rule {
+        let of_time = percent(self.parts.waited_ns, self.facts.lifetimes_ns);
+        Rule {
+            heading: "this lock slows nobody down",
+            holds: self.is_quiet(),
+            value: Some((self.pressure(), PERCENT)),
+            evidence: format!("the threads that waited for it did so for {of_time} of their time"),
+            advice: "`perf record` shows where the program runs, `klock record --off-cpu` where it sleeps"
+                .into(),
+            ..Rule::default()
         }
     }
 }
@@ -491,23 +353,6 @@ pub(super) fn percent(part: i64, whole: i64) -> String {
         Some(ppm) if (1..10_000).contains(&ppm) => "less than 1 %".to_owned(),
         Some(ppm) => format!("{} %", (ppm + 5_000) / 10_000),
         None => "-".to_owned(),
-    }
-}
-
-/// Returns what a task did in a state, and what helps.
-const fn stalled(state: State) -> (&'static str, &'static str) {
-    const SLEEP: &str = "do that before the lock is taken, or after it is released";
-    match state {
-        State::Lock => ("waited for another lock", "take that lock first, or release this one before"),
-        State::Idle => ("waited for a condition variable or the like", SLEEP),
-        State::Uninterruptible => ("slept uninterruptibly", SLEEP),
-        State::Asleep => ("slept", SLEEP),
-        State::Stopped => {
-            ("was stopped", "find out who stops it: a debugger, job control of a shell, kill -STOP")
-        }
-        State::Preempted | State::Ready | State::Running | State::Unknown => {
-            ("was ready to run, without a CPU", "use fewer threads, or give them more CPU time (a quota?)")
-        }
     }
 }
 
