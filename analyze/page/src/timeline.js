@@ -316,8 +316,10 @@ export function timelineView(data, changed) {
   select(null);
   relabel();
   new ResizeObserver(resize).observe(canvas);
+  const beside = el("div", { class: "beside" }, el("div", { class: "canvas" }, canvas, bar, tip), panel);
+  beside.style.setProperty("--rows", `${MAP + TOP + names.length * ROW + 2}px`);
   return {
-    node: el("div", { class: "timeline" }, tools, legend, el("div", { class: "beside" }, el("div", { class: "canvas" }, canvas, bar, tip), panel)),
+    node: el("div", { class: "timeline" }, tools, legend, beside),
     redraw: relabel, show, select, selectArea, filter, state, frames, intervals: all, windows,
     /** Shows the row of a lock. @param {number} id */
     showLock(id) {
