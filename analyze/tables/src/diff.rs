@@ -79,8 +79,8 @@ pub struct Diff {
     pub units: Units,
     /// The divisor of sums.
     pub per: Per,
-    /// How long the runs of each side took on average, in ns; `None` if sums are per second or of a part
-    /// of the time.
+    /// The mean length of the runs of each side, in ns. `None` if the recordings are not whole runs, or a
+    /// filter selects a part of their time.
     pub run_ns: Option<[i64; 2]>,
     /// All locks together.
     pub all: DiffRow,

@@ -109,6 +109,7 @@ impl FactNames {
         let stopped_ns = sites.iter().map(|(_, parts)| parts.caused[stopped]);
         let stopped_ns = stopped_ns.fold(parts.owners[stopped], i64::saturating_add);
         let were_stopped = stopped_ns > slept_in.values().copied().max().unwrap_or(0);
+        let slept_most = most(&slept_in);
         let row = names.lock(id);
         Self {
             id: id.to_string(),
@@ -126,8 +127,8 @@ impl FactNames {
                 })
                 .map(|row| row.kind),
             sites: sites.iter().map(|(number, _)| site(*number)).collect(),
-            slept_in: most(&slept_in).map(place).filter(|place| !place.is_empty()),
-            waits_for_disk: most(&slept_in)
+            slept_in: slept_most.map(place).filter(|place| !place.is_empty()),
+            waits_for_disk: slept_most
                 .and_then(|(syscall, _)| syscall)
                 .is_some_and(|syscall| FLUSHES.contains(&&*syscall.name())),
             were_stopped,

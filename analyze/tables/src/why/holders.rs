@@ -14,11 +14,12 @@ use crate::whatif::ChangeKind;
 use intervals::items::State;
 use output::units;
 
+const ASLEEP_ADVICE: &str = "do that before the lock is taken, or after it is released";
+const STOPPED_ADVICE: &str = "find out who stops it: a debugger, job control of a shell, kill -STOP";
+
 impl Rules<'_> {
     pub(super) fn polled(&self) -> Rule {
-        let (facts, limit) = (self.facts, 50 * PERCENT);
-        let polled = units::ppm(facts.polled_ns, self.parts.waited_ns);
-        let polled = polled.unwrap_or(i64::from(facts.polled_ns > 0) * limit);
+        let facts = self.facts;
         let held = facts.most_held_site().map_or_else(String::new, |at| {
             let SiteParts { holds, hold_ns, .. } = &facts.sites[at];
             let site = facts.names.sites.get(at).map_or("?", String::as_str);
@@ -26,8 +27,6 @@ impl Rules<'_> {
         });
         Rule {
             heading: "threads try for it again and again instead of waiting",
-            holds: facts.polled_ns > 0 && polled >= limit,
-            value: Some((polled, limit)),
             evidence: format!(
                 "{} tries failed; from the first one until they had the lock, threads spent {}, {} of their time{held}",
                 units::exact(facts.tries),
@@ -35,7 +34,7 @@ impl Rules<'_> {
                 percent(facts.polled_ns, facts.polled_lifetimes_ns)
             ),
             advice: "wait for it (lock in place of trylock), at least after some tries".into(),
-            ..Rule::default()
+            ..self.rule_beside(facts.polled_ns)
         }
     }
 
@@ -125,17 +124,14 @@ impl Rules<'_> {
         Rule {
             heading: if names.were_stopped { "its holders are stopped" } else { "its holders sleep" },
             evidence: format!("for {} of the waiting, its holder {slept}{site}", self.share(parts.asleep_ns)),
-            advice: if names.were_stopped {
-                "find out who stops it: a debugger, job control of a shell, kill -STOP".into()
-            } else {
-                "do that before the lock is taken, or after it is released".into()
-            },
+            advice: if names.were_stopped { STOPPED_ADVICE.into() } else { ASLEEP_ADVICE.into() },
             change: Some((
                 ChangeKind::NoSleep,
                 format!("{}=later", names.id),
-                match names.waits_for_disk {
-                    true => "with that sleep after the release, if the disk serves several at once",
-                    false => "with that sleep after the release",
+                if names.waits_for_disk {
+                    "with that sleep after the release, if the disk serves several at once"
+                } else {
+                    "with that sleep after the release"
                 },
             )),
             ..self.seen(parts.asleep_ns, 30 * PERCENT)
@@ -381,15 +377,12 @@ fn is_rival(task: &str, names: &FactNames) -> bool {
 
 /// Returns what a task did in a state, and what helps.
 const fn stalled(state: State) -> (&'static str, &'static str) {
-    const SLEEP: &str = "do that before the lock is taken, or after it is released";
     match state {
         State::Lock => ("waited for another lock", "take that lock first, or release this one before"),
-        State::Idle => ("waited for a condition variable or the like", SLEEP),
-        State::Uninterruptible => ("slept uninterruptibly", SLEEP),
-        State::Asleep => ("slept", SLEEP),
-        State::Stopped => {
-            ("was stopped", "find out who stops it: a debugger, job control of a shell, kill -STOP")
-        }
+        State::Idle => ("waited for a condition variable or the like", ASLEEP_ADVICE),
+        State::Uninterruptible => ("slept uninterruptibly", ASLEEP_ADVICE),
+        State::Asleep => ("slept", ASLEEP_ADVICE),
+        State::Stopped => ("was stopped", STOPPED_ADVICE),
         State::Preempted | State::Ready | State::Running | State::Unknown => {
             ("was ready to run, without a CPU", "use fewer threads, or give them more CPU time (a quota?)")
         }

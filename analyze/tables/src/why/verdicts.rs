@@ -1,5 +1,6 @@
 //! The verdicts on a lock, and which of them are said. A function makes each: the rule that decides it, its
-//! heading, the sentence with its numbers, the next step, and the change of which the gain is predicted.
+//! heading, the sentence with its numbers, and the next step. For some verdicts klock predicts what a change
+//! would gain; the function names that change.
 //!
 //! For example, `nested` holds if the holders of the lock waited for other locks during 30 % of the waiting
 //! or more. Rules compare a share with a limit, and hold at equality. Shares are of all waiting for the lock,
@@ -211,6 +212,13 @@ impl<'a> Rules<'a> {
             explains_ns: Some(ns),
             ..Rule::default()
         }
+    }
+
+    /// Returns a rule that compares a time beside the waiting with half of the waiting.
+    pub(super) fn rule_beside(&self, ns: i64) -> Rule {
+        let limit = 50 * PERCENT;
+        let share = units::ppm(ns, self.parts.waited_ns).unwrap_or(i64::from(ns > 0) * limit);
+        Rule { holds: ns > 0 && share >= limit, value: Some((share, limit)), ..Rule::default() }
     }
 
     /// Returns the advice to record what holders do, if that is not known.

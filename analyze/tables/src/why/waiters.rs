@@ -8,13 +8,8 @@ impl Rules<'_> {
     pub(super) fn herd(&self) -> Rule {
         let facts = self.facts;
         let (wakes, woken, vain) = facts.herds;
-        let limit = 50 * PERCENT;
-        let herd = units::ppm(facts.herd_ns, self.parts.waited_ns);
-        let herd = herd.unwrap_or(i64::from(facts.herd_ns > 0) * limit);
         Rule {
             heading: "a wake-up wakes many threads, and most find nothing to do",
-            holds: facts.herd_ns > 0 && herd >= limit,
-            value: Some((herd, limit)),
             evidence: format!(
                 "on average a signal woke {} threads, and {} of them waited again at once (signals: {}); it took these {} each to get the lock, {} beside the waiting",
                 units::exact(woken.checked_div(wakes).unwrap_or(0)),
@@ -24,7 +19,7 @@ impl Rules<'_> {
                 units::duration(facts.herd_ns)
             ),
             advice: "wake one thread for each piece of work: pthread_cond_signal in place of pthread_cond_broadcast".into(),
-            ..Rule::default()
+            ..self.rule_beside(facts.herd_ns)
         }
     }
 
